@@ -1,8 +1,8 @@
 """From a name to an environment.
 
-Names are PettingZoo's (`battle_v4`, `simple_spread_v3`, `multiwalker_v9`, ...), the games of `games.py`, a path
-`"package.module:factory"`, or what `ray.tune.register_env` knows. `make_env` makes the PettingZoo environment,
-`make_team_env` the arrays around it.
+Names are PettingZoo's (`battle_v4`, `simple_spread_v3`, `multiwalker_v9`, ...), the games of `games.py` and
+`masked_teams.py`, a path `"package.module:factory"`, or what `ray.tune.register_env` knows. `make_env` makes the
+PettingZoo environment, `make_team_env` the arrays around it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ _PETTINGZOO = {
     "sisl": ("multiwalker_v9", "pursuit_v5"),
     "butterfly": ("knights_archers_zombies_v11", "pistonball_v6", "cooperative_pong_v6"),
 }
-_GAMES = ("matrix_game", "two_step_game", "masked_teams", "coin_game", "cartpole_team")
+_GAMES = {
+    "games": ("matrix_game", "two_step_game", "coin_game", "cartpole_team"),
+    "masked_teams": ("masked_teams",),
+}
 
 # Where each named environment's factory lives: module and attribute.
 NAMED = {
@@ -56,7 +59,7 @@ NAMED = {
     **{
         name: (f"pettingzoo.{family}.{name}", "parallel_env") for family, names in _PETTINGZOO.items() for name in names
     },
-    **{name: ("rllib_shared.envs.games", name) for name in _GAMES},
+    **{name: (f"rllib_shared.envs.{file}", name) for file, names in _GAMES.items() for name in names},
 }
 # MAgent2's wall buffer holds 10 000 cells; more corrupt the heap (seen with tiger_deer at map_size=480).
 _MAX_TIGER_DEER_MAP = 440
