@@ -37,9 +37,15 @@ def test_sharing_all_is_one_policy() -> None:
         (lambda c: c.teams({"red": ["red_*"]}), "agents in no team: 'blue_0'"),
         (lambda c: c.teams({"red": ["red_*", "blue_*"], "blue": ["blue_*"]}), "agents in more than one team"),
         (lambda c: c.environment("batle_v4"), "unknown env 'batle_v4'; did you mean 'battle_v4'"),
-        (lambda c: c.environment(env_config={"map_sise": 12}), "unknown env_config key 'map_sise'; did you mean 'map_size'"),
+        (
+            lambda c: c.environment(env_config={"map_sise": 12}),
+            "unknown env_config key 'map_sise'; did you mean 'map_size'",
+        ),
         (lambda c: c.rl_module(model_config={"hiden": [8]}), "unknown model_config key 'hiden'"),
-        (lambda c: c.rl_module(model_config={"critic_encoder": "cnn"}).teams(critic_observation="joint"), "a cnn needs"),
+        (
+            lambda c: c.rl_module(model_config={"critic_encoder": "cnn"}).teams(critic_observation="joint"),
+            "a cnn needs",
+        ),
         (lambda c: c.training(minibatch_size=500), "minibatch_size"),
         (lambda c: c.training(train_batch_size_per_learner=10**9), "lower train_batch_size_per_learner"),
         (lambda c: c.multi_agent(count_steps_by="agent_steps"), "must be 'env_steps'"),
