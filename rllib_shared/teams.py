@@ -161,6 +161,8 @@ def _team_of(agents: list[str], teams: TeamsChoice) -> dict[str, str]:
     for team, patterns in teams.items():
         if not isinstance(team, str):
             raise TypeError(f"team names must be strings, got {team!r} of type {type(team).__name__}")
+        if not patterns:
+            raise ValueError(f"team {team!r} has no patterns, so it would have no agents; leave it out")
         for pattern in [patterns] if isinstance(patterns, str) else patterns:
             found = fnmatch.filter(agents, pattern)
             if not found:

@@ -24,7 +24,7 @@ class MaskedTeams(SmallGame):
     Args:
         deaths: the step in which an agent terminates.
         born: the step after which an agent, so far absent, is there.
-        end: what becomes of the living in the last step: `"truncate"`, `"terminate"`, or `"mixed"` (red terminated, blue
+        end: what becomes of the living in the last step: `"truncate"`, `"terminate"` or `"mixed"` (red terminated, blue
             truncated).
         max_cycles: the last step.
         mask_in: where the mask is: `"observation"` (then a Dict) or `"info"`.

@@ -98,6 +98,12 @@ class ParallelTeamEnv(TeamEnv):
         observations, rewards, terminations, truncations, infos = self.env.step(chosen)
         acted, self._living = self._living, list(self.env.agents)
         self._check_agents(observations)
+        # Read before the caller's buffers are cleared, which may be those of the step before.
+        last_seen = {
+            agent: self._last_observation[module_id][row].copy()
+            for agent, (module_id, row) in self._rows(acted)
+            if agent not in observations
+        }
         modules = self._empty_modules(out)
         for agent, (module_id, row) in self._rows(acted):
             part = modules[module_id]
@@ -105,8 +111,8 @@ class ParallelTeamEnv(TeamEnv):
             part.terminated[row] = terminations.get(agent, False)
             # An agent that is gone without a flag was cut off: its last observation is all there is to bootstrap from.
             part.truncated[row] = truncations.get(agent, agent not in self._living and agent not in terminations)
-            if agent not in observations:
-                part.observation[row] = self._last_observation[module_id][row]
+            if agent in last_seen:
+                part.observation[row] = last_seen[agent]
         self._fill(modules, observations, infos)
         over = not self._living
         terminal = over and not any((part.truncated & ~part.terminated).any() for part in modules.values())
