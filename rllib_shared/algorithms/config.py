@@ -62,6 +62,8 @@ class TeamPPOConfig(PPOConfig):
         self.grad_clip = 0.5
         self.grad_clip_by = "global_norm"
         self.use_kl_loss = False
+        # TeamPPOLearner checks gradients once; True keeps RLlib from checking each of them twice more.
+        self.torch_skip_nan_gradients = True
 
     def teams(
         self,
