@@ -15,7 +15,7 @@ from pettingzoo.utils import BaseParallelWrapper
 from rllib_shared.envs.team_env import ACTION_MASK, OBSERVATION
 
 # With two groups of one type, channels are [wall, own presence, own hp, enemy presence, enemy hp(, minimaps)].
-_TWO_GROUP_ENVS = ("battle_v4", "battlefield_v5")
+TWO_GROUP_ENVS = ("battle_v4", "battlefield_v5")
 _ENEMY = {False: 3, True: 4}  # minimap mode puts the own minimap before the enemy's channels
 
 
@@ -24,24 +24,30 @@ class AttackMask:
 
     Args:
         env: an unwrapped MAgent2 environment with two groups of one type.
+
+    Attributes:
+        num_actions: A.
+        num_moves: actions below this one are moves, the others attacks.
+        enemy_channel: where an observation shows enemies.
     """
 
     def __init__(self, env: Any) -> None:
         name = env.metadata["name"]
-        if name not in _TWO_GROUP_ENVS:
-            raise ValueError(f"mask_attacks needs one of {_TWO_GROUP_ENVS}, not {name}: its attack cells are not known")
+        if name not in TWO_GROUP_ENVS:
+            raise ValueError(f"mask_attacks needs one of {TWO_GROUP_ENVS}, not {name}: its attack cells are not known")
         engine, handle = env.env, env.handles[0]
         self.num_actions = int(engine.get_action_space(handle)[0])
         base, cells = engine.get_view2attack(handle)
+        self.num_moves = int(base)
         rows, columns = np.nonzero(cells >= 0)
         self._rows, self._columns = rows, columns
         self._actions = base + cells[rows, columns]
-        self._channel = _ENEMY[bool(env.minimap_mode)]
+        self.enemy_channel = _ENEMY[bool(env.minimap_mode)]
 
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         """Bool `[N, A]` for observations float32 `[N, H, W, C]`: all moves, and attacks on cells that hold an enemy."""
         mask = np.ones((len(observation), self.num_actions), bool)
-        mask[:, self._actions] = observation[:, self._rows, self._columns, self._channel] > 0
+        mask[:, self._actions] = observation[:, self._rows, self._columns, self.enemy_channel] > 0
         return mask
 
 
