@@ -1,0 +1,50 @@
+"""The benchmark's result for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rllib_shared.benchmark.load import BUSY
+from rllib_shared.benchmark.run import PARTS
+from rllib_shared.benchmark.work import ROWS, STOCK, TEAM, TEAM_STATE
+
+
+def show(result: Mapping[str, Any], console: Console) -> None:
+    """Print the table, the load, and a warning if the machine was busy.
+
+    Args:
+        result: what `run.run` returned.
+        console: where to.
+    """
+    work = result["work"]
+    table = Table(
+        title=f"{work['env']}, {result['agents']} agents, hidden {result['hidden']}: agent steps per second, "
+        f"medians of {work['iterations']} iterations",
+        caption=f"{work['env_steps']} env steps of {work['num_envs']} copies, {work['epochs']} epochs, "
+        f"{work['threads']} threads; only living agents count",
+    )
+    table.add_column("")
+    for column in ("sampling", "learning", "whole iteration", "peak MiB"):
+        table.add_column(column, justify="right")
+    rows = [row for row in ROWS if row in result]
+    for row in rows:
+        rates = [f"{result[row][part]:,.0f}" for part in PARTS]
+        table.add_row(row, *rates, f"{result[row]['peak_mb']:,.0f}", end_section=row == rows[-1])
+    for name, ratio in ((f"{TEAM} / {STOCK}", result["ratio"]), (f"{TEAM} / {TEAM_STATE}", result["state_cost"])):
+        if ratio is not None:
+            table.add_row(name, *[f"{ratio[part]:.2f} x" for part in PARTS], "")
+    console.print(table)
+    during = ", ".join(
+        f"{max(result['other_load_before'][row], result[row]['other_load']):.0%} ({row})" for row in rows
+    )
+    averages = " ".join(f"{average:.2f}" for average in result["load_average"])
+    console.print(f"Load average before: {averages}. Cores used by other processes: {during}.")
+    if result["busy"]:
+        console.print(
+            f"[bold red]The machine was busy (others used more than {BUSY:.0%} of its cores): these numbers are not "
+            "good. Measure again when it is quiet.[/]"
+        )
