@@ -16,6 +16,7 @@ from rllib_shared.sampling.acting import ModuleActor, NonFiniteLogits
 from rllib_shared.sampling.episode import TeamEpisode
 from rllib_shared.sampling.fragment import TeamFragment
 from rllib_shared.sampling.rollout import Rollout, Seen
+from rllib_shared.sampling.seeds import HIGHEST_SEED, LOWEST_SEED
 
 logger = logging.getLogger("rllib_shared")
 
@@ -47,7 +48,8 @@ class Collector:
         make_env: makes one env copy.
         copies: E.
         actors: act for each module.
-        seeds: first seed of each copy; later episodes continue its random numbers.
+        seeds: first seed of each copy; later episodes continue its random numbers, and a copy that is made anew gets
+            another seed that follows from this one.
         events: told about episodes.
         restart_failed: make a failed env copy anew instead of raising.
         generator: random numbers for actions; None uses torch's global ones.
@@ -67,6 +69,7 @@ class Collector:
         self.envs = [make_env() for _ in range(copies)]
         self.actors = dict(actors(self.envs[0]))
         self._seeds: list[int | None] = list(seeds)
+        self._more_seeds = [np.random.default_rng(seed) for seed in seeds]
         self._events = events
         self._restart_failed = restart_failed
         self._generator = generator
@@ -193,17 +196,21 @@ class Collector:
 
     def _reset(self, copy: int, rollout: Rollout, row: int) -> None:
         """Start an episode whose first observations go into `row`."""
-        seed, self._seeds[copy] = self._seeds[copy], None
         try:
-            step: TeamStep = self.envs[copy].reset(seed, rollout.buffers(row, copy))
+            step = self._first_step(copy, rollout, row)
         except Exception as error:
             if not self._restart_failed:
                 raise self._failure(copy, "reset", error) from error
             self._remake(copy, error)
-            step = self.envs[copy].reset(None, rollout.buffers(row, copy))
+            step = self._first_step(copy, rollout, row)
         rollout.write_seen(row, copy, step)
         self._episodes[copy] = TeamEpisode(self.envs[copy].teams)
         self._events.started(self._episodes[copy], copy)
+
+    def _first_step(self, copy: int, rollout: Rollout, row: int) -> TeamStep:
+        """Reset a copy, with a seed if it is new."""
+        seed, self._seeds[copy] = self._seeds[copy], None
+        return self.envs[copy].reset(seed, rollout.buffers(row, copy))
 
     def _restart(self, copy: int, rollout: Rollout, t: int, error: Exception) -> None:
         """Replace a copy that failed in step t; its next episode starts in row t + 1."""
@@ -219,6 +226,8 @@ class Collector:
         except Exception as closing:
             logger.warning("closing the failed env copy %d raised %r", copy, closing)
         self.envs[copy] = self._make_env()
+        # Unseeded, all remade copies of a MAgent2 environment would play alike.
+        self._seeds[copy] = int(self._more_seeds[copy].integers(LOWEST_SEED, HIGHEST_SEED, endpoint=True))
         self._events.restarted(copy)
 
     def _failure(self, copy: int, what: str, error: Exception) -> EnvFailure:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-_LOWEST, _HIGHEST = 2, 2**31 - 2
+LOWEST_SEED, HIGHEST_SEED = 2, 2**31 - 2
 
 
 def env_seeds(seed: int | None, worker_index: int, copies: int, evaluation: bool = False) -> list[int]:
@@ -23,4 +23,4 @@ def env_seeds(seed: int | None, worker_index: int, copies: int, evaluation: bool
     entropy = np.random.SeedSequence().entropy if seed is None else seed
     sequence = np.random.SeedSequence(entropy, spawn_key=(int(evaluation), worker_index))
     states = sequence.generate_state(copies, np.uint64)
-    return [int(_LOWEST + state % (_HIGHEST - _LOWEST + 1)) for state in states]
+    return [int(LOWEST_SEED + state % (HIGHEST_SEED - LOWEST_SEED + 1)) for state in states]

@@ -22,7 +22,7 @@ def toy(critic_observation: Any, **env_config: Any) -> TeamEnv:
     return make_team_env("masked_teams", {"max_cycles": 4, **env_config}, critic_observation=critic_observation)
 
 
-def test_joint_is_the_teammates_observations_side_by_side_with_zeros_for_the_dead():
+def test_joint_is_the_teammates_observations_side_by_side_with_zeros_for_the_dead() -> None:
     env = toy("joint", deaths={"red_1": 2})
     assert {team: space.shape for team, space in env.critic_spaces.items()} == {"red": (6,), "blue": (4,)}
     steps, _ = play(env, 2, at_random)
@@ -33,21 +33,21 @@ def test_joint_is_the_teammates_observations_side_by_side_with_zeros_for_the_dea
     assert steps[3].critic_observation["blue"].tolist() == [3, 3, 4, 3]
 
 
-def test_joint_is_kept_apart_by_team_when_all_teams_share_a_module():
+def test_joint_is_kept_apart_by_team_when_all_teams_share_a_module() -> None:
     env = make_team_env("masked_teams", {"num_red": 2}, sharing="all", critic_observation="joint")
     step = env.reset(seed=2)
     assert step.critic_observation["red"].tolist() == [0, 0, 1, 0]
     assert step.critic_observation["blue"].tolist() == [2, 0, 3, 0]
 
 
-def test_own_has_no_critic_observation():
+def test_own_has_no_critic_observation() -> None:
     env = toy("own")
     assert env.critic_spaces == {}
     assert env.reset(seed=2).critic_observation == {}
     assert set(env.module_spaces()["red"][0].spaces) == {"observation", "action_mask"}
 
 
-def test_a_function_is_asked_once_per_team_and_step():
+def test_a_function_is_asked_once_per_team_and_step() -> None:
     asked: list[str] = []
 
     def count(env: Any, team: str) -> np.ndarray:
@@ -69,21 +69,21 @@ def test_a_function_is_asked_once_per_team_and_step():
     assert steps[0].critic_observation["red"].dtype == np.float32
 
 
-def test_a_function_may_come_with_its_space():
+def test_a_function_may_come_with_its_space() -> None:
     space = gym.spaces.Box(0, 9, (2,), np.float32)
     env = toy((lambda env, team: np.full(2, env.frame), space))
     assert env.critic_spaces == {"red": space, "blue": space}
     assert env.reset(seed=2).critic_observation["red"].tolist() == [0, 0]
 
 
-def test_a_function_whose_value_does_not_fit_its_space_is_named_by_team_and_shapes():
+def test_a_function_whose_value_does_not_fit_its_space_is_named_by_team_and_shapes() -> None:
     space = gym.spaces.Box(0, 9, (2,), np.float32)
     env = toy((lambda env, team: np.zeros(3 if team == "blue" else 2), space))
     with pytest.raises(ValueError, match=r"masked_teams: .* team 'blue' has shape \(3,\), but its space says \(2,\)"):
         env.reset(seed=2)
 
 
-def test_an_error_in_a_function_names_environment_and_team_and_keeps_its_cause():
+def test_an_error_in_a_function_names_environment_and_team_and_keeps_its_cause() -> None:
     def fails(env: Any, team: str) -> np.ndarray:
         if env.frame == 2 and team == "blue":
             raise KeyError("no such thing")
@@ -94,7 +94,7 @@ def test_an_error_in_a_function_names_environment_and_team_and_keeps_its_cause()
     assert isinstance(error.value.__cause__, KeyError)
 
 
-def test_a_function_sees_magent2_after_the_step():
+def test_a_function_sees_magent2_after_the_step() -> None:
     seen = []
 
     def count(env: Any, team: str) -> np.ndarray:
@@ -111,7 +111,7 @@ def test_a_function_sees_magent2_after_the_step():
     assert seen[::2][:-1] == alive
 
 
-def test_an_unknown_choice_is_refused_with_the_nearest_name():
+def test_an_unknown_choice_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match="unknown critic_observation 'stat'; did you mean 'state'"):
         toy("stat")
     with pytest.raises(ValueError, match=r"critic_observation must be one of .* or a function"):
@@ -121,13 +121,13 @@ def test_an_unknown_choice_is_refused_with_the_nearest_name():
 # Environments whose state() is missing or odd.
 
 
-def test_an_environment_without_state_is_refused_and_told_the_alternatives():
+def test_an_environment_without_state_is_refused_and_told_the_alternatives() -> None:
     with pytest.raises(ValueError, match=rf"masked_teams has no usable state\(\): NotImplementedError.*; {INSTEAD}"):
         toy("state", state=False)
     assert toy("joint", state=False).reset(seed=2).modules["red"].alive.all()
 
 
-def test_a_state_that_is_no_function_is_refused():
+def test_a_state_that_is_no_function_is_refused() -> None:
     env = CoinGame()
     env.state = {"player_0": 0}
     with pytest.raises(ValueError, match=rf"coin_game has no callable state\(\); {INSTEAD}"):
@@ -139,7 +139,7 @@ def test_a_state_that_is_no_function_is_refused():
         make_observer("state", env, teams, "rps_v2")
 
 
-def test_a_state_that_raises_after_a_death_raises_with_its_name_while_somebody_lives():
+def test_a_state_that_raises_after_a_death_raises_with_its_name_while_somebody_lives() -> None:
     env = toy("state", state="raises", deaths={"red_1": 2})
     step = env.reset(seed=2)
     step = env.step(everyone(env, step, 0))
@@ -147,7 +147,7 @@ def test_a_state_that_raises_after_a_death_raises_with_its_name_while_somebody_l
         env.step(everyone(env, step, 0))
 
 
-def test_a_state_that_raises_on_a_terminal_step_is_held_because_nobody_bootstraps_from_it():
+def test_a_state_that_raises_on_a_terminal_step_is_held_because_nobody_bootstraps_from_it() -> None:
     env = toy("state", state="raises", deaths={"red_1": 4}, end="terminate")
     steps, _ = play(env, 2, at_random)
     assert steps[-1].over
@@ -156,13 +156,13 @@ def test_a_state_that_raises_on_a_terminal_step_is_held_because_nobody_bootstrap
     assert play(env, 3, at_random)[0][0].critic_observation["red"].tolist() == [0, 1, 1, 1, 1, 1]
 
 
-def test_a_state_that_raises_at_a_time_limit_is_not_held_because_it_is_bootstrapped_from():
+def test_a_state_that_raises_at_a_time_limit_is_not_held_because_it_is_bootstrapped_from() -> None:
     env = toy("state", state="raises", deaths={"red_1": 4}, end="truncate")
     with pytest.raises(RuntimeError, match="could not be computed"):
         play(env, 2, at_random)
 
 
-def test_multiwalkers_state_raises_after_a_fall_and_joint_works():
+def test_multiwalkers_state_raises_after_a_fall_and_joint_works() -> None:
     def walk(critic_observation: Any) -> list[TeamStep]:
         env = make_team_env(
             "multiwalker_v9",
@@ -185,7 +185,7 @@ def test_multiwalkers_state_raises_after_a_fall_and_joint_works():
     assert steps[-1].critic_observation["walker"].shape == (93,)
 
 
-def test_a_float64_state_becomes_float32():
+def test_a_float64_state_becomes_float32() -> None:
     env = make_team_env("knights_archers_zombies_v11", {"max_cycles": 2})
     assert env.env.state().dtype == np.float64
     step = env.reset(seed=2)
@@ -193,7 +193,7 @@ def test_a_float64_state_becomes_float32():
     np.testing.assert_allclose(step.critic_observation["archer"], env.env.state(), rtol=1e-6)
 
 
-def test_the_state_of_mpe_is_its_own():
+def test_the_state_of_mpe_is_its_own() -> None:
     env = make_env("simple_spread_v3", max_cycles=3)
     steps, _ = play(wrap_parallel_env(env), 2, at_random)
     np.testing.assert_allclose(steps[-1].critic_observation["agent"], env.state())

@@ -43,7 +43,7 @@ def battle(**env_config: Any) -> TeamEnv:
     ],
     ids="-".join,
 )
-def test_arrays_equal_pettingzoos_dicts_bit_for_bit(env_config):
+def test_arrays_equal_pettingzoos_dicts_bit_for_bit(env_config: dict[str, Any]) -> None:
     arrays, dicts = (
         wrap_parallel_env(make_env("battle_v4", max_cycles=60, **env_config), arrays=arrays) for arrays in (True, False)
     )
@@ -62,7 +62,7 @@ def test_arrays_equal_pettingzoos_dicts_bit_for_bit(env_config):
     assert ends == {WIPED_OUT, TIME_LIMIT}
 
 
-def test_arrays_equal_pettingzoos_dicts_with_masked_attacks():
+def test_arrays_equal_pettingzoos_dicts_with_masked_attacks() -> None:
     arrays, dicts = (
         wrap_parallel_env(make_env("battle_v4", map_size=16, max_cycles=60, mask_attacks=True), arrays=arrays)
         for arrays in (True, False)
@@ -74,7 +74,7 @@ def test_arrays_equal_pettingzoos_dicts_with_masked_attacks():
 
 
 @pytest.mark.parametrize("name", ["battlefield_v5", "adversarial_pursuit_v4", "tiger_deer_v4", "gather_v5"])
-def test_the_other_environments_equal_their_dicts_too(name):
+def test_the_other_environments_equal_their_dicts_too(name: str) -> None:
     config = {"max_cycles": 6, **({"map_size": 20} if name[0] in "at" else {})}
     arrays, dicts = (wrap_parallel_env(make_env(name, **config), arrays=arrays) for arrays in (True, False))
     for seed in (2, 3):
@@ -87,7 +87,7 @@ def test_the_other_environments_equal_their_dicts_too(name):
 # Rows stay with their agents.
 
 
-def test_after_deaths_a_row_still_moves_its_own_agent():
+def test_after_deaths_a_row_still_moves_its_own_agent() -> None:
     env = battle(max_cycles=200)
     rng = np.random.default_rng(0)
     step = env.reset(seed=3)
@@ -110,7 +110,7 @@ def test_after_deaths_a_row_still_moves_its_own_agent():
     assert moved == set(range(len(slots)))
 
 
-def test_the_second_team_plays_its_own_first_actions():
+def test_the_second_team_plays_its_own_first_actions() -> None:
     """MAgent2 counts its agents before it places them, and then gives blue the first actions of red."""
     for arrays in (True, False):
         env = wrap_parallel_env(make_env("battle_v4", map_size=16), arrays=arrays)
@@ -129,7 +129,7 @@ def test_the_second_team_plays_its_own_first_actions():
 # Nothing handed out changes later.
 
 
-def test_what_was_handed_out_is_not_overwritten_by_later_steps_with_deaths():
+def test_what_was_handed_out_is_not_overwritten_by_later_steps_with_deaths() -> None:
     env = battle()
     rng = np.random.default_rng(1)
     step = env.reset(seed=3)
@@ -151,7 +151,7 @@ def test_what_was_handed_out_is_not_overwritten_by_later_steps_with_deaths():
 # Ends.
 
 
-def test_a_wipe_out_terminates_the_winners_too_and_the_winner_has_survivors():
+def test_a_wipe_out_terminates_the_winners_too_and_the_winner_has_survivors() -> None:
     env = battle()
     steps, _ = play(env, 3, fight)
     last, before = steps[-1], steps[-2]
@@ -167,7 +167,7 @@ def test_a_wipe_out_terminates_the_winners_too_and_the_winner_has_survivors():
         assert not part.alive.any()
 
 
-def test_a_wipe_out_in_the_very_last_step_is_a_wipe_out_and_terminates():
+def test_a_wipe_out_in_the_very_last_step_is_a_wipe_out_and_terminates() -> None:
     steps, taken = play(battle(), 3, fight)
     env = battle(max_cycles=len(taken))
     env.reset(seed=3)
@@ -180,7 +180,7 @@ def test_a_wipe_out_in_the_very_last_step_is_a_wipe_out_and_terminates():
         np.testing.assert_array_equal(part.truncated, acted)
 
 
-def test_at_the_time_limit_survivors_are_truncated_and_equal_numbers_are_a_draw():
+def test_at_the_time_limit_survivors_are_truncated_and_equal_numbers_are_a_draw() -> None:
     env = battle(max_cycles=5)
     steps, _ = play(env, 3, everyone_stays)
     assert len(steps) == 6
@@ -197,7 +197,7 @@ def everyone_stays(env: TeamEnv, step: TeamStep, rng: np.random.Generator) -> di
     return everyone(env, step, BATTLE_NOOP)
 
 
-def test_a_dying_agent_gets_its_last_reward_and_observation_and_then_nothing():
+def test_a_dying_agent_gets_its_last_reward_and_observation_and_then_nothing() -> None:
     env = battle()
     steps, _ = play(env, 3, fight)
     for before, step, after in zip(steps, steps[1:], steps[2:], strict=False):
@@ -216,7 +216,7 @@ def test_a_dying_agent_gets_its_last_reward_and_observation_and_then_nothing():
     pytest.fail("nobody died before the last steps")
 
 
-def test_survivors_and_winner_agree_with_who_is_left():
+def test_survivors_and_winner_agree_with_who_is_left() -> None:
     for seed in (2, 3, 4, 5):
         env = battle(max_cycles=12)
         steps, _ = play(env, seed, fight)
@@ -236,7 +236,7 @@ def test_survivors_and_winner_agree_with_who_is_left():
 _BY_TYPE = {name: [f"{name}_*"] for name in ("redmelee", "redranged", "bluemelee", "blueranged")}
 
 
-def test_combined_arms_types_have_different_spaces_so_one_team_of_both_is_refused():
+def test_combined_arms_types_have_different_spaces_so_one_team_of_both_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must have equal .* spaces.*'redmelee_0'.*'redranged_0'.*different teams"):
         make_team_env(
             "combined_arms_v6",
@@ -245,7 +245,7 @@ def test_combined_arms_types_have_different_spaces_so_one_team_of_both_is_refuse
         )
 
 
-def test_combined_arms_ends_for_all_when_one_group_is_wiped_out():
+def test_combined_arms_ends_for_all_when_one_group_is_wiped_out() -> None:
     env = make_team_env("combined_arms_v6", {"map_size": 20, "max_cycles": 400}, teams=_BY_TYPE)
     assert env.teams.names == tuple(_BY_TYPE)
     assert len({str(slots.action_space) for slots in env.teams.modules.values()}) == 2
@@ -261,12 +261,12 @@ def test_combined_arms_ends_for_all_when_one_group_is_wiped_out():
         assert not part.truncated.any()
 
 
-def test_a_team_that_splits_an_engine_group_is_refused():
+def test_a_team_that_splits_an_engine_group_is_refused() -> None:
     with pytest.raises(ValueError, match="a group must be in one team"):
         make_team_env("battle_v4", {"map_size": 16}, teams=lambda agent: "a" if agent[-1] in "01234" else "b")
 
 
-def test_after_a_reset_in_the_middle_all_agents_are_back():
+def test_after_a_reset_in_the_middle_all_agents_are_back() -> None:
     env = battle()
     steps, taken = play(env, 3, fight)
     env.reset(seed=3)
@@ -277,7 +277,7 @@ def test_after_a_reset_in_the_middle_all_agents_are_back():
         assert_same_step(env.step(actions), expected)
 
 
-def test_the_action_that_does_nothing_is_each_types_own():
+def test_the_action_that_does_nothing_is_each_types_own() -> None:
     for name in ("battle_v4", "tiger_deer_v4", "adversarial_pursuit_v4", "gather_v5"):
         env = make_team_env(name, {} if name == "gather_v5" else {"map_size": 16})
         assert env.noop_action.keys() == env.teams.modules.keys()

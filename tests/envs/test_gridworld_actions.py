@@ -35,7 +35,7 @@ def battle(**env_config: Any) -> TeamEnv:
         ({2: NO_ACTION}, r"no action for living agents 'red_2'"),
     ],
 )
-def test_an_illegal_action_is_refused_and_the_episode_goes_on(change, message):
+def test_an_illegal_action_is_refused_and_the_episode_goes_on(change: dict[int, int], message: str) -> None:
     env, twin = battle(), battle()
     step, other = env.reset(seed=2), twin.reset(seed=2)
     actions = everyone(env, step, BATTLE_NOOP)
@@ -48,7 +48,7 @@ def test_an_illegal_action_is_refused_and_the_episode_goes_on(change, message):
     assert other.over is False
 
 
-def test_an_action_for_a_dead_agent_is_refused():
+def test_an_action_for_a_dead_agent_is_refused() -> None:
     env = battle()
     rng = np.random.default_rng(0)
     step = env.reset(seed=3)
@@ -61,7 +61,7 @@ def test_an_action_for_a_dead_agent_is_refused():
         env.step(actions)
 
 
-def test_an_attack_on_an_empty_cell_is_refused_where_attacks_are_masked():
+def test_an_attack_on_an_empty_cell_is_refused_where_attacks_are_masked() -> None:
     env = battle(mask_attacks=True)
     step = env.reset(seed=2)
     assert step.modules["red"].action_mask[:, :13].all()
@@ -72,7 +72,7 @@ def test_an_attack_on_an_empty_cell_is_refused_where_attacks_are_masked():
         env.step(actions)
 
 
-def test_the_attack_mask_allows_exactly_the_neighbouring_enemies():
+def test_the_attack_mask_allows_exactly_the_neighbouring_enemies() -> None:
     env = battle(mask_attacks=True)
     steps, _ = play(env, 3, fight)
     allowed = 0
@@ -84,7 +84,7 @@ def test_the_attack_mask_allows_exactly_the_neighbouring_enemies():
     assert allowed > 20
 
 
-def test_a_strided_array_of_actions_is_read_as_what_it_says():
+def test_a_strided_array_of_actions_is_read_as_what_it_says() -> None:
     env, twin = battle(), battle()
     step = env.reset(seed=2)
     twin.reset(seed=2)
@@ -95,7 +95,7 @@ def test_a_strided_array_of_actions_is_read_as_what_it_says():
 
 
 @pytest.mark.parametrize("end", ["wipe", "limit", "huge"])
-def test_what_crashes_magent2_raises_here_and_the_process_lives(end):
+def test_what_crashes_magent2_raises_here_and_the_process_lives(end: str) -> None:
     """In a process of its own, because the failure to guard against is a crash."""
     code = """
 import sys
@@ -131,7 +131,7 @@ print("alive")
         assert lines[:2] == ["RuntimeError battle_v4: the episode is over; call reset() before the next step()"] * 2
 
 
-def test_a_step_before_the_first_reset_is_refused():
+def test_a_step_before_the_first_reset_is_refused() -> None:
     env = battle()
     with pytest.raises(RuntimeError, match=r"battle_v4: call reset\(\) before step\(\)"):
         env.step({"red": np.zeros(9, int), "blue": np.zeros(9, int)})

@@ -16,7 +16,7 @@ def make(name: str, critic_observation: Any = "state", **env_config: Any) -> Tea
     return make_team_env(name, env_config, critic_observation=critic_observation)
 
 
-def test_the_state_is_right_on_the_step_that_wipes_a_team_out():
+def test_the_state_is_right_on_the_step_that_wipes_a_team_out() -> None:
     env = make("battle_v4", map_size=16)
     steps, _ = play(env, 3, fight)
     last = steps[-1]
@@ -37,7 +37,7 @@ def test_the_state_is_right_on_the_step_that_wipes_a_team_out():
 
 @pytest.mark.parametrize("extra_features", [False, True])
 @pytest.mark.parametrize("minimap_mode", [False, True])
-def test_while_both_teams_live_the_first_teams_state_is_magent2s_own(minimap_mode, extra_features):
+def test_while_both_teams_live_the_first_teams_state_is_magent2s_own(minimap_mode: bool, extra_features: bool) -> None:
     env = make("battle_v4", map_size=16, max_cycles=15, minimap_mode=minimap_mode, extra_features=extra_features)
     step, rng = env.reset(seed=3), np.random.default_rng(0)
     while not step.over:
@@ -45,7 +45,7 @@ def test_while_both_teams_live_the_first_teams_state_is_magent2s_own(minimap_mod
         step = env.step(fight(env, step, rng, enemy=4 if minimap_mode else 3))
 
 
-def test_each_team_sees_its_own_channels_first():
+def test_each_team_sees_its_own_channels_first() -> None:
     env = make("battle_v4", map_size=16)
     for step in play(env, 3, fight)[0]:
         red, blue = step.critic_observation["red"], step.critic_observation["blue"]
@@ -59,7 +59,7 @@ def test_each_team_sees_its_own_channels_first():
 
 
 @pytest.mark.parametrize("name", ["tiger_deer_v4", "adversarial_pursuit_v4"])
-def test_the_wall_channel_shows_the_walls_of_this_episode(name):
+def test_the_wall_channel_shows_the_walls_of_this_episode(name: str) -> None:
     env = make(name, map_size=24, max_cycles=4)
     layouts = []
     for seed in (2, 3, 4):
@@ -75,7 +75,7 @@ def test_the_wall_channel_shows_the_walls_of_this_episode(name):
     assert len(set(layouts)) == 3
 
 
-def test_extra_features_do_not_erase_anybody_in_gather():
+def test_extra_features_do_not_erase_anybody_in_gather() -> None:
     env = make("gather_v5", max_cycles=3, extra_features=True)
     for step in play(env, 2, at_random)[0]:
         alive = int(step.modules["omnivore"].alive.sum())
@@ -85,7 +85,7 @@ def test_extra_features_do_not_erase_anybody_in_gather():
         assert state[..., 3].sum() > 100, "the food"
 
 
-def test_observations_are_finite_on_the_terminal_step_with_minimaps():
+def test_observations_are_finite_on_the_terminal_step_with_minimaps() -> None:
     env = make("battle_v4", map_size=16, minimap_mode=True)
     steps, _ = play(env, 3, lambda env, step, rng: fight(env, step, rng, enemy=4))
     assert steps[-1].outcome.reason == WIPED_OUT

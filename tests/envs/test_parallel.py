@@ -30,7 +30,7 @@ def run(env: TeamEnv, seed: int = 2) -> list[TeamStep]:
 # Ends: terminated, truncated and absent are three things.
 
 
-def test_at_a_time_limit_all_that_live_are_truncated_and_none_terminated():
+def test_at_a_time_limit_all_that_live_are_truncated_and_none_terminated() -> None:
     last = run(toy(end="truncate", max_cycles=3))[-1]
     assert flags(last, "truncated") == {"red": [1, 1, 1], "blue": [1, 1]}
     assert flags(last, "terminated") == flags(last, "alive") == {"red": [0, 0, 0], "blue": [0, 0]}
@@ -38,7 +38,7 @@ def test_at_a_time_limit_all_that_live_are_truncated_and_none_terminated():
     assert last.outcome.reason == TIME_LIMIT
 
 
-def test_at_a_game_over_all_that_live_are_terminated_and_none_truncated():
+def test_at_a_game_over_all_that_live_are_terminated_and_none_truncated() -> None:
     last = run(toy(end="terminate", max_cycles=3))[-1]
     assert flags(last, "terminated") == {"red": [1, 1, 1], "blue": [1, 1]}
     assert flags(last, "truncated") == flags(last, "alive") == {"red": [0, 0, 0], "blue": [0, 0]}
@@ -46,14 +46,14 @@ def test_at_a_game_over_all_that_live_are_terminated_and_none_truncated():
     assert last.outcome.reason == ENDED
 
 
-def test_in_a_mixed_end_each_team_keeps_its_own_flag_and_the_episode_is_over_once():
+def test_in_a_mixed_end_each_team_keeps_its_own_flag_and_the_episode_is_over_once() -> None:
     steps = run(toy(end="mixed", max_cycles=3))
     assert [step.over for step in steps] == [False, False, False, True]
     assert flags(steps[-1], "terminated") == {"red": [1, 1, 1], "blue": [0, 0]}
     assert flags(steps[-1], "truncated") == {"red": [0, 0, 0], "blue": [1, 1]}
 
 
-def test_a_dead_agents_slot_stays_and_is_absent_afterwards():
+def test_a_dead_agents_slot_stays_and_is_absent_afterwards() -> None:
     steps = run(toy(deaths={"red_1": 2}, max_cycles=4))
     assert [flags(step, "alive")["red"] for step in steps] == [[1, 1, 1]] * 2 + [[1, 0, 1]] * 2 + [[0, 0, 0]]
     assert [flags(step, "terminated")["red"] for step in steps] == [[0] * 3] * 2 + [[0, 1, 0]] + [[0] * 3] * 2
@@ -63,13 +63,13 @@ def test_a_dead_agents_slot_stays_and_is_absent_afterwards():
     assert flags(steps[-1], "truncated")["red"] == [1, 0, 1]
 
 
-def test_an_agent_that_dies_in_the_last_step_has_both_flags():
+def test_an_agent_that_dies_in_the_last_step_has_both_flags() -> None:
     last = run(toy(deaths={"blue_0": 3}, max_cycles=3))[-1]
     assert flags(last, "terminated")["blue"] == [1, 0]
     assert flags(last, "truncated")["blue"] == [1, 1]
 
 
-def test_steps_after_the_end_are_refused_until_the_next_reset():
+def test_steps_after_the_end_are_refused_until_the_next_reset() -> None:
     env = toy(max_cycles=2)
     last = run(env)[-1]
     for actions in (everyone(env, last, 0), {mid: np.zeros(len(p.alive), int) for mid, p in last.modules.items()}):
@@ -81,19 +81,19 @@ def test_steps_after_the_end_are_refused_until_the_next_reset():
 # Outcome.
 
 
-def test_the_team_with_more_survivors_wins_at_the_time_limit():
+def test_the_team_with_more_survivors_wins_at_the_time_limit() -> None:
     outcome = run(toy(deaths={"red_0": 1, "red_1": 2}, max_cycles=4))[-1].outcome
     assert outcome.survivors == {"red": 1, "blue": 2}
     assert outcome.winner == "blue"
 
 
-def test_equal_numbers_of_survivors_are_a_draw():
+def test_equal_numbers_of_survivors_are_a_draw() -> None:
     outcome = run(toy(deaths={"red_0": 1}, max_cycles=4))[-1].outcome
     assert outcome.survivors == {"red": 2, "blue": 2}
     assert outcome.winner is None
 
 
-def test_a_team_that_dies_out_loses_whatever_the_flags_of_the_others_say():
+def test_a_team_that_dies_out_loses_whatever_the_flags_of_the_others_say() -> None:
     env = toy(deaths={"blue_0": 2, "blue_1": 3}, end="terminate", max_cycles=5)
     outcome = run(env)[-1].outcome
     assert outcome.survivors == {"red": 3, "blue": 0}
@@ -101,7 +101,7 @@ def test_a_team_that_dies_out_loses_whatever_the_flags_of_the_others_say():
     assert outcome.reason == WIPED_OUT
 
 
-def test_an_environment_may_count_its_survivors_itself():
+def test_an_environment_may_count_its_survivors_itself() -> None:
     class Counted(MaskedTeams):
         def survivors(self) -> dict[str, int]:
             return {"red": 0, "blue": 7}
@@ -110,7 +110,7 @@ def test_an_environment_may_count_its_survivors_itself():
     assert (outcome.winner, outcome.survivors, outcome.reason) == ("blue", {"red": 0, "blue": 7}, WIPED_OUT)
 
 
-def test_one_team_alone_wins_nothing():
+def test_one_team_alone_wins_nothing() -> None:
     assert run(make_team_env("coin_game", {"max_cycles": 2}))[-1].outcome.winner is None
 
 
@@ -118,7 +118,7 @@ def test_one_team_alone_wins_nothing():
 
 
 @pytest.mark.parametrize("mask_in", ["observation", "info"])
-def test_masks_are_taken_from_observations_and_from_infos(mask_in):
+def test_masks_are_taken_from_observations_and_from_infos(mask_in: str) -> None:
     env = toy(mask_in=mask_in, deaths={"red_1": 2}, max_cycles=4)
     assert env.masked
     assert env.teams.modules["red"].observation_space.shape == (2,)
@@ -135,7 +135,7 @@ def test_masks_are_taken_from_observations_and_from_infos(mask_in):
     assert len(seen) == 3
 
 
-def test_a_masked_action_is_refused_before_the_environment_is_called():
+def test_a_masked_action_is_refused_before_the_environment_is_called() -> None:
     env = toy()
     step = env.reset(seed=2)
     slot = 1
@@ -147,13 +147,13 @@ def test_a_masked_action_is_refused_before_the_environment_is_called():
     assert env.env.frame == 0
 
 
-def test_environments_without_masks_have_none():
+def test_environments_without_masks_have_none() -> None:
     env = make_team_env("coin_game")
     assert not env.masked
     assert env.reset(seed=2).modules["player"].action_mask is None
 
 
-def test_masks_need_discrete_actions():
+def test_masks_need_discrete_actions() -> None:
     class Continuous(MaskedTeams):
         def action_space(self, agent: str) -> gym.Space:
             return gym.spaces.Box(-1, 1, (2,), np.float32)
@@ -177,7 +177,7 @@ def test_masks_need_discrete_actions():
         ({"green": [0]}, r"give actions for the modules \['blue', 'red'\], got \['blue', 'green', 'red'\]"),
     ],
 )
-def test_illegal_actions_are_refused_before_the_environment_is_called(actions, message):
+def test_illegal_actions_are_refused_before_the_environment_is_called(actions: Any, message: str) -> None:
     env = toy()
     env.reset(seed=2)
     legal = {"red": np.zeros(3, int), "blue": np.zeros(2, int)}
@@ -187,7 +187,7 @@ def test_illegal_actions_are_refused_before_the_environment_is_called(actions, m
     assert env.step(legal).modules["red"].reward.tolist() == [1, 1, 1]
 
 
-def test_an_action_for_a_dead_agent_is_refused():
+def test_an_action_for_a_dead_agent_is_refused() -> None:
     env = toy(deaths={"red_1": 1})
     env.reset(seed=2)
     env.step({"red": np.zeros(3, int), "blue": np.zeros(2, int)})
@@ -196,7 +196,7 @@ def test_an_action_for_a_dead_agent_is_refused():
     assert env.env.frame == 1
 
 
-def test_continuous_actions_outside_their_bounds_are_refused():
+def test_continuous_actions_outside_their_bounds_are_refused() -> None:
     env = make_team_env("simple_spread_v3", {"continuous_actions": True, "max_cycles": 3})
     env.reset(seed=2)
     actions = {"agent": np.full((3, 5), 0.5, np.float32)}
@@ -214,7 +214,7 @@ def test_continuous_actions_outside_their_bounds_are_refused():
 # Births, and agents that appear or vanish.
 
 
-def test_an_agent_born_late_has_a_slot_from_the_start_and_is_absent_until_then():
+def test_an_agent_born_late_has_a_slot_from_the_start_and_is_absent_until_then() -> None:
     env = toy(born={"blue_1": 2}, max_cycles=4)
     assert env.teams.agents["blue"] == ("blue_0", "blue_1")
     steps = run(env)
@@ -224,7 +224,7 @@ def test_an_agent_born_late_has_a_slot_from_the_start_and_is_absent_until_then()
     assert steps[-1].outcome.survivors == {"red": 3, "blue": 2}
 
 
-def test_an_agent_that_was_never_announced_is_refused_by_name():
+def test_an_agent_that_was_never_announced_is_refused_by_name() -> None:
     class Surprise(MaskedTeams):
         def step(self, actions: dict[str, int]) -> Any:
             observations, *rest = super().step(actions)
@@ -235,7 +235,7 @@ def test_an_agent_that_was_never_announced_is_refused_by_name():
         env.step(everyone(env, env.reset(seed=2), 0))
 
 
-def test_an_agent_that_vanishes_without_a_flag_is_cut_off_with_its_last_observation():
+def test_an_agent_that_vanishes_without_a_flag_is_cut_off_with_its_last_observation() -> None:
     class Vanishing(CoinGame):
         def step(self, actions: dict[str, int]) -> Any:
             results = super().step(actions)
@@ -254,7 +254,7 @@ def test_an_agent_that_vanishes_without_a_flag_is_cut_off_with_its_last_observat
 # Spaces.
 
 
-def test_a_dict_observation_with_other_keys_is_refused():
+def test_a_dict_observation_with_other_keys_is_refused() -> None:
     class Odd(MaskedTeams):
         def observation_space(self, agent: str) -> gym.Space:
             return gym.spaces.Dict({"observation": gym.spaces.Box(0, 1, (2,)), "speed": gym.spaces.Box(0, 1, (1,))})
@@ -264,7 +264,7 @@ def test_a_dict_observation_with_other_keys_is_refused():
 
 
 @pytest.mark.parametrize("space", [gym.spaces.MultiDiscrete([2, 2]), gym.spaces.Discrete(3, start=1)])
-def test_action_spaces_other_than_box_and_discrete_from_0_are_refused(space):
+def test_action_spaces_other_than_box_and_discrete_from_0_are_refused(space: gym.Space) -> None:
     class Odd(CoinGame):
         def action_space(self, agent: str) -> gym.Space:
             return space
@@ -273,7 +273,7 @@ def test_action_spaces_other_than_box_and_discrete_from_0_are_refused(space):
         wrap_parallel_env(Odd())
 
 
-def test_integer_rewards_and_float64_observations_become_float32():
+def test_integer_rewards_and_float64_observations_become_float32() -> None:
     env = make_team_env("knights_archers_zombies_v11", {"max_cycles": 3})
     step = env.reset(seed=2)
     assert env.env.observation_space("archer_0").dtype == np.float64

@@ -15,7 +15,7 @@ def battle(arrays: bool = True) -> TeamEnv:
 
 
 @pytest.mark.parametrize("arrays", [True, False])
-def test_every_step_has_a_fresh_frame(arrays):
+def test_every_step_has_a_fresh_frame(arrays: bool) -> None:
     """MAgent2's own renderer asks the engine on every third call only."""
     env, rng = battle(arrays), np.random.default_rng(0)
     step, frames = env.reset(seed=2), []
@@ -28,7 +28,7 @@ def test_every_step_has_a_fresh_frame(arrays):
 
 
 @pytest.mark.parametrize("arrays", [True, False])
-def test_the_first_frame_after_a_reset_shows_the_new_episode(arrays):
+def test_the_first_frame_after_a_reset_shows_the_new_episode(arrays: bool) -> None:
     env = battle(arrays)
     step = env.reset(seed=2)
     first = env.render()
@@ -40,7 +40,7 @@ def test_the_first_frame_after_a_reset_shows_the_new_episode(arrays):
     np.testing.assert_array_equal(env.render(), first)
 
 
-def test_closing_one_environment_leaves_the_others_drawing():
+def test_closing_one_environment_leaves_the_others_drawing() -> None:
     first, second = battle(), battle()
     for env in (first, second):
         env.reset(seed=2)
@@ -53,7 +53,7 @@ def test_closing_one_environment_leaves_the_others_drawing():
     assert third.render().any()
 
 
-def test_without_a_render_mode_there_is_no_frame():
+def test_without_a_render_mode_there_is_no_frame() -> None:
     env = wrap_parallel_env(make_env("battle_v4", map_size=16))
     env.reset(seed=2)
     assert env.render() is None
