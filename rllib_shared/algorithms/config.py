@@ -209,6 +209,7 @@ class TeamPPOConfig(PPOConfig):
             ),
             "use_gae": (not self.use_gae, "must be True"),
             "num_epochs": (self.num_epochs < 1, "must be at least 1"),
+            "num_env_runners": (self.num_env_runners < 0, "must be at least 0"),
             "num_envs_per_env_runner": (self.num_envs_per_env_runner < 1, "must be at least 1"),
         }
         for name, (refused, why) in reasons.items():

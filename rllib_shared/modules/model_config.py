@@ -76,6 +76,8 @@ class ModelConfig:
                 raise ValueError(unknown("model_config encoder", encoder, ENCODERS))
         for name in ("hidden", "critic_hidden"):
             widths = getattr(config, name)
-            if widths is not None and (not widths or any(not isinstance(w, int) or w < 1 for w in widths)):
+            if widths is None:
+                continue
+            if not isinstance(widths, Sequence) or not widths or any(not isinstance(w, int) or w < 1 for w in widths):
                 raise ValueError(f"model_config {name} must be a list of positive whole numbers, got {widths!r}")
         return config
