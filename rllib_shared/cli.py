@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,167 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+@app.command()
+def train(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file: Python, with a function config().")],
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Stop when KEY is at least VALUE: agent_steps, env_steps, iterations, hours or any result key, as "
+            "env_runners/teams/red/win_rate. Repeatable; the first reached counts. Replaces the file's STOP.",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a config value; dots for nesting: lr=1e-4, env_config.map_size=16, "
+            "model_config.hidden=[64,64]. Repeatable.",
+        ),
+    ] = None,
+    num_samples: Annotated[int | None, typer.Option(help="Trials to run.  [default: 1]", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the first trial; the others count up from it.")] = None,
+    storage: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where runs go.  [default: runs]", show_default=False)
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run; otherwise the file's name and the time.")] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN_DIR", help="Continue this run from its last checkpoints; --stop may raise its limits."
+        ),
+    ] = None,
+    num_env_runners: Annotated[
+        int | None, typer.Option(help="Processes that sample; 0 samples and learns in one.")
+    ] = None,
+) -> None:
+    """Train an experiment with Tune.
+
+    Progress goes to stderr; the run's folder is the last line on stdout. Ctrl-C saves a checkpoint and ends.
+
+    Example: `rllib-shared train experiments/battle.py --stop agent_steps=2e6 --set env_config.map_size=16`
+    """
+    import sys
+    from contextlib import redirect_stdout
+
+    from rllib_shared.launching.errors import UsageError
+    from rllib_shared.launching.tune_run import resume as resume_run
+    from rllib_shared.launching.tune_run import train as train_run
+
+    fixed = {
+        "--set": overrides,
+        "--num-samples": num_samples,
+        "--seed": seed,
+        "--storage": storage,
+        "--name": name,
+        "--num-env-runners": num_env_runners,
+    }
+    try:
+        # Only the run's folder belongs on stdout, whatever an experiment or an actor prints.
+        with redirect_stdout(sys.stderr):
+            if resume is None:
+                run, code = train_run(
+                    file,
+                    stop=stop or (),
+                    overrides=overrides or (),
+                    num_samples=1 if num_samples is None else num_samples,
+                    seed=seed,
+                    storage=storage or Path("runs"),
+                    name=name,
+                    num_env_runners=num_env_runners,
+                )
+            else:
+                given = [option for option, value in fixed.items() if value not in (None, [])]
+                if given:
+                    raise UsageError(f"--resume continues a run as it was launched; leave out {', '.join(given)}")
+                run, code = resume_run(file, resume, stop=stop or ())
+    except UsageError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("Stopped at once; what was saved before can be resumed with --resume.", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(str(run))
+    raise typer.Exit(code)
+
+
+@app.command()
+def evaluate(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="RUN_OR_CHECKPOINT", help="Folder of a run, a trial or a checkpoint.")
+    ],
+    opponent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="random|noop|greedy|CHECKPOINT",
+            help="Who plays the other team; sides are swapped every other game. Without one, the policies play all.",
+        ),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many games.")] = 100,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Take the most probable actions instead of sampling.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the games and the sampled actions.")] = 0,
+    num_envs: Annotated[int, typer.Option(min=1, help="Games played at a time.")] = 8,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="env_config.KEY=VALUE",
+            help="Play in another environment than the training's, e.g. env_config.map_size=25. Repeatable.",
+        ),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the numbers here.")
+    ] = None,
+    video: Annotated[Path | None, typer.Option(metavar="FILE.mp4", help="Also record one game here.")] = None,
+) -> None:
+    """Play a checkpoint's policies and count wins by survivors.
+
+    Checkpoints are pickles: evaluate only those that you trust. Progress goes to stderr, the table to stdout.
+
+    Example: `rllib-shared evaluate runs/battle --opponent random --episodes 100 --json result.json --video game.mp4`
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from rllib_shared.evaluation.match import play
+    from rllib_shared.evaluation.policies import load_policies
+    from rllib_shared.evaluation.report import headline, match_table
+    from rllib_shared.launching.errors import UsageError, refusing
+    from rllib_shared.launching.overrides import parse_assignments
+
+    try:
+        errors = Console(stderr=True)
+        with refusing(), Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
+            env_config = _env_config(parse_assignments("--set", overrides or ()))
+            if json_file is not None:
+                json_file.parent.mkdir(parents=True, exist_ok=True)
+            policies = load_policies(checkpoint)
+            task = bar.add_task("playing", total=episodes)
+            result = play(
+                policies,
+                env_config,
+                opponent=opponent,
+                episodes=episodes,
+                deterministic=deterministic,
+                seed=seed,
+                num_envs=num_envs,
+                progress=lambda done: bar.update(task, completed=done),
+                video=video,
+            )
+            if json_file is not None:
+                json_file.write_text(json.dumps(result.to_dict(), indent=2))
+    except UsageError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    console = Console()
+    console.print(headline(result), soft_wrap=True, highlight=False)
+    console.print(match_table(result))
 
 
 @app.command()
@@ -71,6 +232,15 @@ def bench(
     show(result, Console())
     if json_file is not None:
         json_file.write_text(json.dumps(result, indent=2))
+
+
+def _env_config(assignments: dict[str, Any]) -> dict[str, Any]:
+    """The `env_config` that assignments make; raises ValueError for any other key."""
+    prefix = "env_config."
+    for key in assignments:
+        if not key.startswith(prefix):
+            raise ValueError(f"--set {key}: evaluate changes the environment only, by env_config.KEY=VALUE")
+    return {key.removeprefix(prefix): value for key, value in assignments.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:

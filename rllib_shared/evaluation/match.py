@@ -6,9 +6,10 @@ MAgent2 terminates the winners too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from rllib_shared.sampling.seeds import env_seeds
 from rllib_shared.teams import preview
 
 PlayerChoice = TeamPolicies | str | Path | Callable[[TeamEnv], Player]
-EnvChoice = TeamEnv | Callable[[], TeamEnv] | None
+EnvChoice = TeamEnv | Callable[[], TeamEnv] | Mapping[str, Any] | None
 
 
 def play(
@@ -48,8 +49,8 @@ def play(
     Args:
         policies: the evaluated side: policies, the path of a checkpoint, a scripted player (`"random"`, `"noop"`,
             `"greedy"`), or a function `env -> Player`.
-        env: None makes the one that the policies were trained in; a function is called for each copy; a `TeamEnv` is
-            used as the only copy and left open.
+        env: None makes the one that the policies were trained in, a dict the same with some of its `env_config`
+            changed; a function is called for each copy; a `TeamEnv` is used as the only copy and left open.
         opponent: plays the other team of a two-team environment; choices as for `policies`. None lets `policies` play
             all teams.
         episodes: how many, exactly.
@@ -214,12 +215,12 @@ def _env_maker(
     def make(draws: bool) -> AbstractContextManager[TeamEnv]:
         if isinstance(env, TeamEnv):
             return nullcontext(env)
-        if env is not None:
+        if callable(env):
             return closing(env())
         if not isinstance(home, TeamPolicies):
             raise ValueError("give an env: only policies from a checkpoint know in which one they play")
         try:
-            return closing(home.make_team_env(**({"render_mode": "rgb_array"} if draws else {})))
+            return closing(home.make_team_env(**{**(env or {}), **({"render_mode": "rgb_array"} if draws else {})}))
         except ValueError as error:
             raise ValueError(f"no video of {home.training.env!r}: {error}" if draws else f"{error}") from error
 

@@ -17,6 +17,7 @@ import ray.cloudpickle
 import torch
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_LEARNER_GROUP, COMPONENT_RL_MODULE
 from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.util import log_once
 
 from rllib_shared.envs.registry import EnvSpecifier, make_team_env
 from rllib_shared.envs.team_env import TeamEnv, TeamStep
@@ -208,12 +209,15 @@ def _module(checkpoint: Path, module_id: str) -> TorchRLModule:
     folder = checkpoint / COMPONENT_LEARNER_GROUP / COMPONENT_LEARNER / COMPONENT_RL_MODULE / module_id
     saved = _unpickle(folder / _CLASS_AND_ARGUMENTS)
     arguments, options = saved["ctor_args_and_kwargs"]
+    # RLlib warns that its RLModule uses its own deprecated config class, which concerns nobody here.
+    log_once("RLModule(config=[RLModuleConfig object])")
     try:
         # RLModule.from_checkpoint() ignores inference_only, so the module is made here.
         module = saved["class"](*arguments, **{**options, "inference_only": True})
         module.restore_from_path(str(folder))
     except Exception as error:
-        raise ValueError(f"module {module_id!r} of {checkpoint} cannot be restored: {error}") from error
+        reason = " ".join(str(error).split())  # torch's has several lines
+        raise ValueError(f"module {module_id!r} of {checkpoint} cannot be restored: {reason}") from error
     return module
 
 

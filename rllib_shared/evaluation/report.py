@@ -20,8 +20,8 @@ def headline(result: MatchResult) -> str:
 
 
 def match_table(result: MatchResult) -> Table:
-    """One row per side and team that it played: return per agent, survivors and episode length, as means."""
-    table = Table(title=headline(result), title_justify="left", title_style="bold")
+    """One row per side and team that it played: means of returns, survivors and episode length (env steps)."""
+    table = Table()
     table.add_column("side")
     table.add_column("team")
     for name in ("episodes", "return per agent", "team return", "survivors", "episode length"):
