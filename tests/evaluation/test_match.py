@@ -15,7 +15,7 @@ from rllib_shared.envs.registry import make_team_env
 from rllib_shared.envs.team_env import TeamEnv
 from rllib_shared.evaluation.lockstep import Seat
 from rllib_shared.modules.opponents import ModuleView, RandomOpponent
-from rllib_shared.teams import Teams
+from rllib_shared.teams import Teams, TeamsChoice
 
 KEYS = [
     "episodes",
@@ -191,15 +191,25 @@ class Echo(RandomOpponent):
         return {module_id: np.where(view.acting, view.observation, -1) for module_id, view in views.items()}
 
 
-@pytest.mark.parametrize(("players", "envs"), [("all", "team"), ("team", "all"), ("team", "team")])
-def test_players_that_share_weights_otherwise_sit_at_the_same_table(players: str, envs: str) -> None:
+def odd_or_even(agent: str) -> str:
+    """Teams whose agents are not neighbours in the other teams' modules."""
+    return "odd" if agent.endswith("1") else "even"
+
+
+@pytest.mark.parametrize(
+    ("players", "envs", "choice"),
+    [("all", "team", None), ("team", "all", None), ("team", "team", None), ("team", "team", odd_or_even)],
+)
+def test_players_that_share_weights_otherwise_sit_at_the_same_table(
+    players: str, envs: str, choice: TeamsChoice
+) -> None:
     """Each agent gets the action for its own observation, whatever module and row it has on either side."""
     agents = ("blue_0", "red_0", "red_1", "blue_1", "red_2")
     spaces = dict.fromkeys(agents, gym.spaces.Box(0, 9, (), np.float32))
     actions = dict.fromkeys(agents, gym.spaces.Discrete(20))
     table = Teams.build(spaces, actions, sharing=envs)
     player = Echo.__new__(Echo)
-    player.teams = Teams.build(spaces, actions, sharing=players)
+    player.teams = Teams.build(spaces, actions, choice, sharing=players)
     views = {}
     for module_id, slots in table.modules.items():
         numbers = np.array([agents.index(agent) for agent in slots.agents])
