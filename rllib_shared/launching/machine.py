@@ -39,6 +39,8 @@ def keep_quiet() -> None:
     hide_accelerator_warning()
     for name in ("ray", "ray.rllib", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # It only names the trials that failed.
+    logging.getLogger("ray.tune.tune").setLevel(logging.CRITICAL)
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     os.environ["TUNE_PRINT_ALL_TRIAL_ERRORS"] = "0"
 

@@ -223,8 +223,8 @@ def line(progress: TrialProgress, limits: Mapping[str, float]) -> str:
 
 
 def team_numbers(result: Mapping[str, Any]) -> Mapping[str, Mapping[str, float]]:
-    """The metrics of each team in a result."""
-    return result.get(ENV_RUNNER_RESULTS, {}).get(TEAMS, {})
+    """The metrics of each team in a result, by name: Ray brings them in any order."""
+    return dict(sorted(result.get(ENV_RUNNER_RESULTS, {}).get(TEAMS, {}).items()))
 
 
 def number(value: float, digits: int = 2) -> str:

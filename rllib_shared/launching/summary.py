@@ -18,7 +18,7 @@ from rllib_shared.sampling.metrics import EPISODE_LENGTH, RETURN_PER_AGENT, SURV
 
 def print_summary(results: ResultGrid, console: Console) -> None:
     """Print the results of all trials, and the errors of those that failed."""
-    reported = [result for result in results if result.metrics]
+    reported = [result for result in results if _has_result(result)]
     if reported:
         console.print(_table(reported))
     for result in results:
@@ -48,7 +48,7 @@ def _table(results: list[Result]) -> Table:
 
 def _print_trial(result: Result, console: Console) -> None:
     trial = _name(result)
-    if result.metrics:
+    if result.metrics is not None and _has_result(result):
         agent_steps, seconds = number_in(result.metrics, AGENT_STEPS), number_in(result.metrics, "time_total_s")
         say(
             console,
@@ -69,6 +69,11 @@ def _print_trial(result: Result, console: Console) -> None:
         say(console, f"{trial}: no checkpoint, as it ended before its first iteration")
     if result.error is not None:
         say(console, f"{trial} failed:\n{result.error}")
+
+
+def _has_result(result: Result) -> bool:
+    """Whether the trial did an iteration; Tune's own numbers are there before."""
+    return bool(team_numbers(result.metrics or {}))
 
 
 def _name(result: Result) -> str:
