@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +60,9 @@ class ModuleBatch:
     def select(self, steps: np.ndarray, device: torch.device | str) -> SampleBatch:
         """The packed team layout of these env steps, on `device`; see `CentralizedCriticModule`."""
         rows, position = self.rows_of(steps)
-        index = torch.from_numpy(rows)
+        # Consecutive rows (the value pass, a minibatch of everything) are views; others are gathered.
+        consecutive = len(rows) > 0 and int(rows[-1] - rows[0]) == len(rows) - 1
+        index: Any = slice(int(rows[0]), int(rows[-1]) + 1) if consecutive else torch.from_numpy(rows)
         team = self.team[index]
         obs = {OBSERVATION: self.observation[index]}
         if self.action_mask is not None:
@@ -151,9 +154,9 @@ class MinibatchIterator:
         """Minibatches in RLlib's container."""
         for _ in range(self._num_epochs):
             order = np.random.permutation(self._steps) if self._shuffle else np.arange(self._steps)
-            for steps in np.array_split(order, self._pieces):
+            for chosen in np.array_split(order, self._pieces):
                 # Sorted steps are read forwards through memory; their order within a minibatch means nothing.
-                steps = np.sort(steps)
+                steps = np.sort(chosen)
                 yield MultiAgentBatch(
                     {module_id: batch.select(steps, self._device) for module_id, batch in self._modules.items()},
                     env_steps=len(steps),

@@ -64,11 +64,6 @@ class TeamAdvantages(ConnectorV2):
         module_id = slots.module_id
         batch = pack(fragments, module_id, slots.teams, slots.team_index)
         values = self._values(module, batch)
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"the critic of module {module_id!r} gave NaN or inf; look for NaN in the critic observations of "
-                f"the teams {list(slots.teams)}"
-            )
         advantage, target = [], []
         first = 0
         for fragment in fragments:
@@ -77,7 +72,7 @@ class TeamAdvantages(ConnectorV2):
             value = np.zeros(part.alive.shape, np.float32)
             value[part.alive] = values[first : first + count]
             first += count
-            advantages, targets = advantages_and_targets(
+            advantage_of_slot, target_of_slot = advantages_and_targets(
                 # What dead slots hold means nothing; zeros keep it out of the sums.
                 np.where(part.alive, part.reward, 0.0),
                 value,
@@ -87,13 +82,19 @@ class TeamAdvantages(ConnectorV2):
                 self._gamma[module_id],
                 self._lambda[module_id],
             )
-            advantage.append(advantages[part.alive])
-            target.append(targets[part.alive])
+            advantage.append(advantage_of_slot[part.alive])
+            target.append(target_of_slot[part.alive])
         weight_index = slots.weight_index[batch.slot.numpy()]
         batch.columns[ADVANTAGES] = torch.from_numpy(
             standardized(np.concatenate(advantage), weight_index).astype(np.float32)
         )
-        batch.columns[VALUE_TARGETS] = torch.from_numpy(np.concatenate(target))
+        targets = np.concatenate(target)
+        if not np.isfinite(targets).all():
+            raise ValueError(
+                f"the critic of module {module_id!r} gave NaN or inf; look for NaN in the critic observations of "
+                f"the teams {list(slots.teams)}"
+            )
+        batch.columns[VALUE_TARGETS] = torch.from_numpy(targets)
         return batch
 
     def _values(self, module: Any, batch: ModuleBatch) -> np.ndarray:
@@ -108,7 +109,7 @@ class TeamAdvantages(ConnectorV2):
         return np.concatenate(values)
 
     def _next_values(self, module: Any, slots: ModuleSlots, fragment: TeamFragment, value: np.ndarray) -> np.ndarray:
-        """Values float32 `[T, N]` of what each slot sees after each step: the next row's, computed where it has none."""
+        """Values float32 `[T, N]` of what each slot sees after each step: the next row's, or computed."""
         part = fragment.modules[slots.module_id]
         next_value = np.zeros_like(value)
         next_value[:-1] = value[1:]

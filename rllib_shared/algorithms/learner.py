@@ -97,8 +97,8 @@ class TeamPPOLearner(PPOTorchLearner):
         Stock either uses such gradients as they are or turns inf into 3e38, whose square stops Adam for good; which of
         the two, its option says the wrong way round. Watched by tests/algorithms/test_learner.py.
         """
-        total = sum(grad.detach().abs().sum() for grad in gradients_dict.values() if grad is not None)
-        skipped = isinstance(total, torch.Tensor) and not bool(torch.isfinite(total))
+        gradients = [grad.detach() for grad in gradients_dict.values() if grad is not None]
+        skipped = bool(gradients) and not bool(torch.stack(torch._foreach_norm(gradients)).isfinite().all())
         self.metrics.log_value((ALL_MODULES, NUM_SKIPPED_UPDATES), int(skipped), reduce="lifetime_sum")
         if skipped:
             logger.error("a gradient is NaN or inf: this minibatch is skipped (counted in %s)", NUM_SKIPPED_UPDATES)

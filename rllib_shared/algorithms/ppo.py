@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +99,3 @@ class TeamPPO(PPO):
                 f"than sample_timeout_s={self.config.sample_timeout_s}; raise it, or lower "
                 f"train_batch_size_per_learner={self.config.train_batch_size_per_learner} (in env steps)"
             )
-
-
-def hide_accelerator_warning() -> None:
-    """Keep Ray from warning on machines without an accelerator, about something that does not concern them."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -50,9 +50,7 @@ class CriticObservationEnv(MultiAgentEnv):
             config["env"], config.get("env_config"), **{key: config[key] for key in _OPTIONS[2:] if key in config}
         )
         spaces = self.team_env.module_spaces()
-        self.possible_agents = [
-            agent for slots in self.team_env.teams.modules.values() for agent in slots.agents
-        ]
+        self.possible_agents = [agent for slots in self.team_env.teams.modules.values() for agent in slots.agents]
         self.agents = list(self.possible_agents)
         self.observation_spaces = {}
         self.action_spaces = {}

@@ -211,10 +211,15 @@ def check_actions(
     env_name: str, slots: ModuleSlots, actions: np.ndarray, alive: np.ndarray, mask: np.ndarray | None
 ) -> None:
     """Raise ValueError unless `actions` holds one legal action per living slot and none for the others."""
-    actions = np.asarray(actions)
-    where = f"{env_name}, module {slots.module_id!r}"
     space = slots.action_space
     discrete = isinstance(space, gym.spaces.Discrete)
+    if discrete and mask is None and actions.dtype == np.int64 and actions.shape == alive.shape:
+        # The common case in one pass: where alive, 0 <= action < n; elsewhere NO_ACTION.
+        legal = (actions >= 0) & (actions < num_actions(space))
+        if np.array_equal(legal, alive) and (actions[~alive] == NO_ACTION).all():
+            return
+    actions = np.asarray(actions)
+    where = f"{env_name}, module {slots.module_id!r}"
     shape = (slots.num_slots, *(() if discrete else _shape(space)))
     if actions.shape != shape or not np.issubdtype(actions.dtype, np.integer if discrete else np.floating):
         raise ValueError(

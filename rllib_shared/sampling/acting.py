@@ -133,7 +133,8 @@ class ModuleActor:
         Raises:
             NonFiniteLogits: NaN or inf came out of the network.
         """
-        rows = observation.reshape(-1, *observation.shape[2:]) if acting.all() else observation[acting]
+        everyone = bool(acting.all())
+        rows = observation.reshape(-1, *observation.shape[2:]) if everyone else observation[acting]
         if not len(rows):
             return
         mask = None if action_mask is None else torch.from_numpy(action_mask[acting])
@@ -147,11 +148,14 @@ class ModuleActor:
             copy, slot = np.argwhere(acting)[bad]
             finite = bool(np.isfinite(rows[bad]).all())
             raise NonFiniteLogits(self.slots.module_id, (int(copy), int(slot)), not finite)
-        out.action[acting] = action
-        out.dist_inputs[acting] = inputs
-        out.logp[acting] = logp
+        written = [(out.action, action), (out.dist_inputs, inputs), (out.logp, logp)]
         if out.env_action is not out.action:
-            out.env_action[acting] = self._scaling(action, self.slots.action_space)
+            written.append((out.env_action, self._scaling(action, self.slots.action_space)))
+        for array, values in written:
+            if everyone:
+                array[...] = values.reshape(array.shape)
+            else:
+                array[acting] = values
 
     def _policy(
         self, rows: np.ndarray, mask: torch.Tensor | None, mode: str, generator: torch.Generator | None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rllib_shared.algorithms.config import TeamPPOConfig
+from rllib_shared import TeamPPOConfig, load_policies, play
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -44,3 +45,22 @@ def test_a_team_of_two_learns_to_balance_two_poles() -> None:
     )
     result = train(config, 30, enough=lambda result: result["return_per_agent"] > 150)
     assert result["return_per_agent"] > 150, f"return per agent {result['return_per_agent']:.0f} of 200"
+
+
+def test_battle_beats_random_in_nine_games_of_ten(tmp_path: Path) -> None:
+    """A few minutes of self-play on a small map, with the mask that keeps self-play from "never attack"."""
+    config = TeamPPOConfig().environment(
+        "battle_v4", env_config={"map_size": 16, "max_cycles": 200, "mask_attacks": True}
+    )
+    config.env_runners(num_envs_per_env_runner=8).debugging(seed=0)
+    config.training(train_batch_size_per_learner=800, minibatch_size=100, lr=5e-4)
+    config.rl_module(model_config={"hidden": [128, 128], "encoder": "mlp", "critic_encoder": "mlp"})
+    algo = config.build_algo()
+    try:
+        for _ in range(40):
+            algo.train()
+        algo.save_to_path(str(tmp_path / "battle"))
+    finally:
+        algo.stop()
+    result = play(load_policies(tmp_path / "battle"), opponent="random", episodes=100, seed=1).to_dict()
+    assert result["win_rate"] >= 0.9, result
