@@ -29,11 +29,11 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_TRAINED_LIFETIME,
 )
 
-from rllib_shared.algorithms.ppo import hide_accelerator_warning
 from rllib_shared.benchmark.load import LoadWatch, peak_memory_mib
 from rllib_shared.benchmark.stock import stock_central_config, stock_config
 from rllib_shared.benchmark.team import team_config
 from rllib_shared.benchmark.work import STOCK, STOCK_CENTRAL, TEAM, TEAM_STATE, Work
+from rllib_shared.launching.machine import keep_quiet
 
 CONFIGS: dict[str, Callable[[Work], AlgorithmConfig]] = {
     TEAM: lambda work: team_config(work, "own"),
@@ -168,7 +168,7 @@ def main(row: str, work: str, result: str) -> None:
         work: a `Work` as JSON.
         result: path of the JSON file to write.
     """
-    hide_accelerator_warning()
+    keep_quiet()
     logging.disable(logging.WARNING)
     ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="ERROR")
     try:

@@ -8,8 +8,6 @@ import os
 import ray
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-from rllib_shared.algorithms.ppo import hide_accelerator_warning
-
 
 def cores() -> int:
     """Cores that this process may use, or those of the Ray that runs already."""
@@ -36,7 +34,8 @@ def share_cores(config: AlgorithmConfig, trials: int) -> None:
 
 def keep_quiet() -> None:
     """Keep Ray's, Tune's and RLlib's remarks off the terminal: progress and errors are shown by us, once."""
-    hide_accelerator_warning()
+    # Ray warns on machines without a GPU about GPUs.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     for name in ("ray", "ray.rllib", "ray.tune"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # It only names the trials that failed.

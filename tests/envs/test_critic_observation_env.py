@@ -108,8 +108,8 @@ def test_a_terminal_end_terminates_everyone() -> None:
 def test_bad_actions_are_refused(change: Any, message: str) -> None:
     env = masked_teams(deaths={"red_0": 1})
     env.reset(seed=0)
-    env.step({agent: 0 for agent in env.agents})
-    actions = {agent: 0 for agent in env.agents}
+    env.step(dict.fromkeys(env.agents, 0))
+    actions = dict.fromkeys(env.agents, 0)
     change(actions)
     with pytest.raises(ValueError, match=message):
         env.step(actions)
@@ -123,6 +123,6 @@ def test_unknown_options_are_refused() -> None:
 def test_dead_slots_get_no_action() -> None:
     env = masked_teams(deaths={"red_0": 1})
     env.reset(seed=0)
-    env.step({agent: 0 for agent in env.agents})
+    env.step(dict.fromkeys(env.agents, 0))
     assert "red_0" not in env.agents
-    assert env._arrays({agent: 0 for agent in env.agents})["red"][0] == NO_ACTION
+    assert env._arrays(dict.fromkeys(env.agents, 0))["red"][0] == NO_ACTION
