@@ -112,11 +112,7 @@ def plan(
             f"env_steps={env_steps} cannot be shared out evenly over num_envs={num_envs} copies; "
             "choose a multiple, so that all rows do the same work"
         )
-    try:
-        made = make_team_env(env, env_config, critic_observation="own")
-    except (AssertionError, TypeError) as error:
-        # How environments refuse their arguments.
-        raise ValueError(f"env {env!r} cannot be made with {dict(env_config or {})}: {error}") from error
+    made = make_team_env(env, env_config, critic_observation="own")
     try:
         agents = sum(slots.num_slots for slots in made.teams.modules.values())
         policies = len(made.teams.modules)

@@ -54,8 +54,8 @@ class GridWorldState:
     def start_episode(self) -> None:
         """Read the walls, which some environments draw anew at each reset."""
         walls = np.asarray(self._engine._get_walls_info(), np.int64).reshape(-1, 2)
-        self._walls = np.zeros((self._env.map_size, self._env.map_size), np.float32)
-        self._walls[walls[:, 0], walls[:, 1]] = 1
+        self._empty = np.zeros(self._env.state_space.shape, np.float32)
+        self._empty[walls[:, 0], walls[:, 1], 0] = 1
 
     def read_groups(self) -> list[GroupRows]:
         """Ask the engine for all living agents; call after `clear_dead`."""
@@ -70,22 +70,25 @@ class GridWorldState:
 
     def draw(self, groups: list[GroupRows], out: Mapping[str, np.ndarray]) -> None:
         """Write each team's state, float32 `[map, map, channels]`."""
-        for team, state in out.items():
-            state.fill(0.0)
-            state[..., 0] = self._walls
-            for group, (position, hp, features) in enumerate(groups):
-                if not len(position):
+        width, channels = self._empty.shape[1:]
+        # Rows of a map that is flattened to [cell, channel]: one index instead of two.
+        cells = [position[:, 0].astype(np.int64) * width + position[:, 1] for position, _, _ in groups]
+        for team, array in out.items():
+            assert array.flags.c_contiguous  # else reshape would copy
+            np.copyto(array, self._empty)
+            state = array.reshape(-1, channels)
+            for group, (_, hp, features) in enumerate(groups):
+                if not len(hp):
                     continue
-                x, y = position[:, 0], position[:, 1]
                 channel = self._channel[team][group]
-                state[x, y, channel] = 1.0
-                state[x, y, channel + 1] = hp
+                state[cells[group], channel] = 1.0
+                state[cells[group], channel + 1] = hp
                 if self._extra:
                     # The feature block is [id bits, one-hot last action, padding, last reward].
                     first = 1 + 2 * self._num_groups
                     end = features.shape[1] - 1 - self._minimap_features
-                    state[x, y, first : first + end] = features[:, :end]
-                    state[x, y, -1] = features[:, end]
+                    state[cells[group], first : first + end] = features[:, :end]
+                    state[cells[group], -1] = features[:, end]
 
     def write(self, modules: Mapping[str, ModuleStep], out: Mapping[str, np.ndarray], terminal: bool) -> None:
         """Read the engine and draw; the slower way, for environments stepped through PettingZoo's dicts."""

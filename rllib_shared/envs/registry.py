@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_shared.envs.attack_mask import MaskEmptyAttacks
 from rllib_shared.envs.critic_observation import CriticObservationChoice
 from rllib_shared.envs.game import Game
 from rllib_shared.envs.gridworld import GridWorldTeamEnv, is_gridworld
@@ -77,11 +78,12 @@ def make_env(env: EnvSpecifier, **env_config: Any) -> Any:
         ValueError: unknown name or unknown `env_config` key; the message has the nearest known ones.
         ImportError: the package of a named environment is not installed.
     """
-    if env in _MAGENT2:
-        return _make_magent2(str(env), env_config)
     factory = resolve_factory(env)
-    _check_keys(env, factory, env_config)
-    return factory(**env_config)
+    _check_keys(env, env_config)
+    try:
+        return _make_magent2(str(env), env_config) if env in _MAGENT2 else factory(**env_config)
+    except (TypeError, AssertionError) as error:
+        raise ValueError(f"env {env!r} refused env_config {env_config}: {error}") from error
 
 
 def make_team_env(
@@ -139,7 +141,9 @@ def wrap_parallel_env(
             "make turn-based environments parallel with pettingzoo.utils.aec_to_parallel first"
         )
     if is_gridworld(env):
-        if arrays:
+        # A wrapper that is not ours may change anything, so only the bare engine is stepped by arrays.
+        bare = (env.env if isinstance(env, MaskEmptyAttacks) else env) is env.unwrapped
+        if arrays and bare:
             return GridWorldTeamEnv(env, teams, sharing, critic_observation)
         return ParallelTeamEnv(env, teams, sharing, critic_observation, GridWorldGame(env))
     # In MPE action 0 is "no action"; elsewhere nothing is known.
@@ -181,7 +185,7 @@ def env_config_keys(env: EnvSpecifier) -> set[str] | None:
     return {parameter.name for parameter in parameters}
 
 
-def _check_keys(env: EnvSpecifier, factory: Callable[..., Any], env_config: Mapping[str, Any]) -> None:
+def _check_keys(env: EnvSpecifier, env_config: Mapping[str, Any]) -> None:
     keys = env_config_keys(env)
     for key in env_config:
         if keys is not None and key not in keys:
@@ -199,9 +203,6 @@ def _magent2_keys(name: str) -> set[str]:
 
 def _make_magent2(name: str, env_config: dict[str, Any]) -> Any:
     factory = resolve_factory(name)
-    for key in env_config:
-        if key not in _magent2_keys(name):
-            raise ValueError(f"{unknown('env_config key', key, sorted(_magent2_keys(name)))} (env {name!r})")
     kwargs = dict(env_config)
     mask_attacks = kwargs.pop("mask_attacks", False)
     agents_per_team = kwargs.pop("agents_per_team", None)
@@ -216,8 +217,6 @@ def _make_magent2(name: str, env_config: dict[str, Any]) -> Any:
     else:
         env = factory(**kwargs)
     if mask_attacks:
-        from rllib_shared.envs.attack_mask import MaskEmptyAttacks
-
         env = MaskEmptyAttacks(env)
     return env
 

@@ -125,10 +125,11 @@ class Critic(nn.Module):
         team = self.team(critic_observation) if self.team is not None else None
         if team is not None and self.own is None and self.agent_id is None:
             value = self.rest(team).squeeze(-1)
-            return value if critic_row is None else value[critic_row]
+            return value if critic_row is None else value.index_select(0, critic_row)
         hidden = self.own(observation) if self.own is not None else None
         if team is not None:
-            spread = team if critic_row is None else team[critic_row]
+            # Many rows read one env step; index_select's backward adds them up faster than that of team[critic_row].
+            spread = team if critic_row is None else team.index_select(0, critic_row)
             hidden = spread if hidden is None else hidden + spread
         if self.agent_id is not None:
             if slot is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pettingzoo.utils import BaseParallelWrapper
 from pettingzoo.utils.conversions import parallel_to_aec
 from ray.tune.registry import register_env
 
@@ -191,3 +192,28 @@ print(os.environ.get("OMP_NUM_THREADS"))
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split()[-1] == str(before)
+
+
+class Louder(BaseParallelWrapper):
+    """A user's wrapper: rewards ten times as large."""
+
+    def step(self, actions: dict) -> tuple:
+        observations, rewards, *rest = super().step(actions)
+        return observations, {agent: 10 * reward for agent, reward in rewards.items()}, *rest
+
+
+def test_a_user_s_wrapper_around_magent2_is_not_bypassed() -> None:
+    loud = wrap_parallel_env(Louder(make_env("battle_v4", map_size=12)))
+    plain = make_team_env("battle_v4", {"map_size": 12})
+    rewards = []
+    for env in (plain, loud):
+        env.reset(seed=3)
+        actions = {mid: np.full(slots.num_slots, 6) for mid, slots in env.teams.modules.items()}
+        rewards.append(env.step(actions).modules["red"].reward)
+    np.testing.assert_allclose(rewards[1], 10 * rewards[0])
+    assert rewards[0].any()
+
+
+def test_what_a_factory_cannot_take_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"env 'battle_v4' refused env_config \{'map_size': 3\}.*at least 12"):
+        make_env("battle_v4", map_size=3)
