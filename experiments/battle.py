@@ -16,7 +16,16 @@ How to run
 
 Results to expect
 -----------------
-RESULTS_PLACEHOLDER
+Seen with --seed 0 on 2 cores, without a GPU (about 6 000 living agent steps per second; fewer as agents die):
+
+    agent steps   minutes   return per agent (red / blue)   note
+          0         0        -0.4 / -0.4                     walks about; doing nothing gives -1.0
+      460 000       1         4.0 /  3.0
+      880 000       3         4.2 /  4.3
+    3 576 000      10         4.2 /  4.1                     a scripted fighter against itself has 4.6
+
+Evaluated after 3 576 000 agent steps, policies sampled, sides swapped: 100 wins of 100 against `random` (95 % interval
+[96 %, 100 %]), 24 wins and 26 losses against `greedy`. Teams take turns in the lead, so both columns go up and down.
 """
 
 from __future__ import annotations
