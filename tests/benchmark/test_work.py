@@ -35,7 +35,7 @@ def test_minibatches_hold_about_4096_agent_steps_in_either_unit() -> None:
     [
         ({"env": "batle_v4"}, "did you mean 'battle_v4'"),
         ({"env": "battle_v4", "env_config": {"mapsize": 12}}, "did you mean 'map_size'"),
-        ({"env": "battle_v4", "env_config": {"map_size": 3}}, "cannot be made with .*at least 12"),
+        ({"env": "battle_v4", "env_config": {"map_size": 3}}, "refused env_config .*at least 12"),
         ({"env": "battle_v4", "num_envs": 3}, "choose a multiple"),
         ({"env": "battle_v4", "hidden": 0}, "hidden must be at least 1, got 0"),
     ],
