@@ -92,14 +92,21 @@ def pack(
     alive = np.concatenate([part.alive for part in parts])
     _, slot = np.nonzero(alive)
 
+    counts = [int(part.alive.sum()) for part in parts]
+
     def rows(name: str) -> torch.Tensor:
-        # A part with everyone alive is reshaped instead of indexed, which would copy it once more.
         arrays = [getattr(part, name) for part in parts]
-        living = [
-            array.reshape(-1, *array.shape[2:]) if part.alive.all() else array[part.alive]
-            for array, part in zip(arrays, parts, strict=True)
-        ]
-        return torch.from_numpy(living[0] if len(living) == 1 else np.concatenate(living))
+        packed = np.empty((sum(counts), *arrays[0].shape[2:]), arrays[0].dtype)
+        first = 0
+        for array, part, count in zip(arrays, parts, counts, strict=True):
+            target = packed[first : first + count]
+            if count == part.alive.size:
+                # Fragments of several copies are not contiguous: this copies them once, where reshape() would do so too.
+                target.reshape(array.shape)[...] = array
+            else:
+                target[...] = array[part.alive]
+            first += count
+        return torch.from_numpy(packed)
 
     critic = None
     if fragments[0].critic_observation:

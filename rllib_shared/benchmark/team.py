@@ -24,6 +24,6 @@ def team_config(work: Work, critic_observation: str) -> TeamPPOConfig:
         minibatch_size=work.minibatch_env_steps,
         num_epochs=work.epochs,
     )
-    config.rl_module(model_config={"hidden": [work.hidden] * 2, "encoder": "mlp", "critic_encoder": "mlp"})
+    config.rl_module(model_config={"hidden": [work.hidden] * 2, "encoder": "mlp", "critic_encoder": "cnn"})
     config.debugging(seed=work.seed, log_level="ERROR")
     return config

@@ -36,7 +36,7 @@ class Features(nn.Module):
         if encoder == "cnn" or (encoder == "auto" and len(shape) == 3):
             height, width, channels = shape
             layers: list[nn.Module] = []
-            for out_channels, kernel, stride in config.conv_filters:
+            for out_channels, kernel, stride in config.conv_filters or default_filters(height, width):
                 layers += [
                     nn.Conv2d(channels, out_channels, kernel, stride, padding=kernel // 2),
                     ACTIVATIONS[config.activation](),
@@ -54,6 +54,16 @@ class Features(nn.Module):
         if self._convolutions is not None:
             x = self._convolutions(x.permute(0, 3, 1, 2))
         return x.flatten(1)
+
+
+def default_filters(height: int, width: int) -> list[tuple[int, int, int]]:
+    """Convolutions that halve a grid until it has at most 8 cells a side; see `ModelConfig.conv_filters`."""
+    filters = [(16, 3, 1 if max(height, width) <= 16 else 2)]
+    side = -(-max(height, width) // filters[0][2])
+    while side > 8:
+        filters.append((32, 3, 2))
+        side = -(-side // 2)
+    return filters
 
 
 class Actor(nn.Module):
