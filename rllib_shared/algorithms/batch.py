@@ -101,7 +101,7 @@ def pack(
         for array, part, count in zip(arrays, parts, counts, strict=True):
             target = packed[first : first + count]
             if count == part.alive.size:
-                # Fragments of several copies are not contiguous: this copies them once, where reshape() would do so too.
+                # Fragments of several copies are not contiguous, so reshaping the source would copy it once more.
                 target.reshape(array.shape)[...] = array
             else:
                 target[...] = array[part.alive]

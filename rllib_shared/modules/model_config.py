@@ -43,8 +43,8 @@ class ModelConfig:
     """The same for the critic observation."""
 
     conv_filters: Sequence[Sequence[int]] | None = None
-    """Convolutions of a cnn: (channels, kernel size, stride) each, padded, so that grids of any size fit. None halves the
-    grid until it has at most 8 cells a side, so that a large map does not need a huge dense layer behind it."""
+    """Convolutions of a cnn: (channels, kernel size, stride) each, padded, so that grids of any size fit. None halves
+    the grid until it has at most 8 cells a side, so that a large map does not need a huge dense layer behind it."""
 
     critic_own_observation: bool = True
     """Whether the critic also reads the agent's own observation. False gives one value per team and step."""
