@@ -42,6 +42,9 @@ from rllib_shared.sampling.seeds import env_seeds
 logger = logging.getLogger("rllib_shared")
 
 
+CONSTRUCTION_FAILURE = "__failure__"
+
+
 class TeamEnvRunner(EnvRunner, Checkpointable):
     """Samples `TeamFragment`s from copies of one environment.
 
@@ -65,10 +68,20 @@ class TeamEnvRunner(EnvRunner, Checkpointable):
         self._callbacks: list[RLlibCallback] = [cls() for cls in force_list(self.config.callbacks_class)]
         self._device = get_device(self.config, 0 if not self.worker_index else self.config.num_gpus_per_env_runner)
         self._first_env: TeamEnv | None = None
-        if not self.worker_index and not self.config.create_env_on_local_worker and self.config.num_env_runners > 0:
-            self.make_module()
-        else:
-            self.make_env()
+        if CONSTRUCTION_FAILURE in self.spaces:
+            raise RuntimeError(
+                f"env runner 1 could not be made. Its own traceback:\n{self.spaces[CONSTRUCTION_FAILURE]}"
+            )
+        try:
+            if not self.worker_index and not self.config.create_env_on_local_worker and self.config.num_env_runners > 0:
+                self.make_module()
+            else:
+                self.make_env()
+        except Exception:
+            if not self.worker_index:
+                raise
+            # An actor that dies in its constructor is an IndexError on the driver; this one lives to tell.
+            self.failure = traceback.format_exc()
 
     # What RLlib calls while it runs.
 
@@ -133,13 +146,13 @@ class TeamEnvRunner(EnvRunner, Checkpointable):
         try:
             return func(self, *args, **kwargs)
         except Exception:
-            self.failure = traceback.format_exc()
+            self.failure = self.failure or traceback.format_exc()
             raise
 
     def get_spaces(self) -> dict[str, tuple[gym.Space, gym.Space]]:
         """Observation and action space of each module; under RLlib's special keys, of all of them as a Dict."""
         if self._first_env is None:
-            return self.spaces
+            return {CONSTRUCTION_FAILURE: self.failure} if self.failure else self.spaces  # type: ignore[dict-item]
         spaces = self._first_env.module_spaces()
         together = (
             gym.spaces.Dict({mid: observation for mid, (observation, _) in spaces.items()}),
@@ -196,8 +209,8 @@ class TeamEnvRunner(EnvRunner, Checkpointable):
         return len(self.collector.envs) if self.collector is not None else 0
 
     def assert_healthy(self) -> None:
-        """Raise AssertionError unless environment and modules are there."""
-        assert self.collector is not None and self.module is not None
+        """Raise AssertionError unless environment and modules are there, or `get_spaces` says why they are not."""
+        assert self.failure or (self.collector is not None and self.module is not None)
 
     def make_env(self) -> None:
         """Make the env copies (anew) and, with them, the modules that act in them."""

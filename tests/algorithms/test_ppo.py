@@ -14,6 +14,7 @@ from ray.tune.utils.util import flatten_dict
 
 from rllib_shared.algorithms.config import TeamPPOConfig
 from rllib_shared.envs.critic_observation_env import CriticObservationEnv
+from rllib_shared.envs.registry import make_env
 from rllib_shared.modules.centralized_critic import CentralizedCriticModule
 from tests.algorithms.test_learner import assert_equal, tiny_config
 
@@ -83,6 +84,19 @@ def test_the_user_sees_the_traceback_of_an_environment_that_fails_on_a_remote_ru
             algo.train()
     finally:
         algo.stop()
+
+
+def only_on_the_driver(**env_config: Any) -> Any:
+    """A battle that cannot be made in an actor."""
+    if ray.get_runtime_context().get_actor_id():
+        raise FileNotFoundError("the map file is missing on this node")
+    return make_env("battle_v4", map_size=12)
+
+
+def test_the_user_sees_the_traceback_of_a_remote_runner_that_cannot_be_made() -> None:
+    config = tiny_config().environment("tests.algorithms.test_ppo:only_on_the_driver", env_config={})
+    with pytest.raises(RuntimeError, match=r"(?s)env runner 1 could not be made.*the map file is missing on this node"):
+        config.env_runners(num_env_runners=1).build_algo()
 
 
 def test_a_runner_that_dies_is_brought_back_and_training_goes_on() -> None:
