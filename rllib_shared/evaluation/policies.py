@@ -22,7 +22,7 @@ from ray.util import log_once
 from rllib_shared.envs.registry import EnvSpecifier, make_team_env
 from rllib_shared.envs.team_env import TeamEnv, TeamStep
 from rllib_shared.evaluation.checkpoints import checkpoint_path
-from rllib_shared.modules.opponents import ModuleView
+from rllib_shared.modules.opponents import ModuleView, act_in
 from rllib_shared.sampling.acting import DETERMINISTIC, EXPLORE, ActionScaling, make_actors
 from rllib_shared.teams import ModuleSlots, Teams, TeamsChoice, preview, unknown
 
@@ -100,14 +100,7 @@ class TeamPolicies:
         missing = [module_id for module_id in self.modules if module_id not in views]
         if missing:
             raise ValueError(f"the policies act for the modules {preview(self.modules)}, but got {preview(views)}")
-        mode = DETERMINISTIC if deterministic else EXPLORE
-        actions = {}
-        for module_id, actor in self._actors.items():
-            view = views[module_id]
-            out = actor.make_arrays(len(view.acting))
-            actor.act(view.observation, view.acting, view.action_mask, mode, out, generator)
-            actions[module_id] = out.env_action
-        return actions
+        return act_in(self._actors, views, DETERMINISTIC if deterministic else EXPLORE, generator)
 
     def make_team_env(self, **env_config: Any) -> TeamEnv:
         """The environment that the policies were trained in; its critic observation is `"own"`, as no critic is here.

@@ -16,7 +16,7 @@ from rllib_shared.envs.attack_mask import TWO_GROUP_ENVS, AttackMask
 from rllib_shared.envs.gridworld import is_gridworld
 from rllib_shared.envs.gridworld_game import GridWorldGame
 from rllib_shared.envs.team_env import NO_ACTION, TeamEnv
-from rllib_shared.sampling.acting import RANDOM, ActionScaling, make_actors
+from rllib_shared.sampling.acting import RANDOM, ActionScaling, ModuleActor, make_actors
 from rllib_shared.teams import Teams, unknown
 
 
@@ -51,6 +51,26 @@ class Player(Protocol):
         """Actions int64 `[E, N]` or float32 `[E, N, ...]` of each module; `NO_ACTION` or NaN where nobody acts."""
 
 
+def act_in(
+    actors: Mapping[str, ModuleActor], views: Mapping[str, ModuleView], mode: str, generator: torch.Generator | None
+) -> dict[str, np.ndarray]:
+    """What `Player.act` returns, chosen by the acting code of the runner.
+
+    Args:
+        actors: act for each module.
+        views: what its agents see.
+        mode: see `ModuleActor.act`.
+        generator: random numbers; None uses torch's global ones.
+    """
+    actions = {}
+    for module_id, actor in actors.items():
+        view = views[module_id]
+        out = actor.make_arrays(len(view.acting))
+        actor.act(view.observation, view.acting, view.action_mask, mode, out, generator)
+        actions[module_id] = out.env_action
+    return actions
+
+
 class RandomOpponent:
     """Uniform over the allowed actions, or over a bounded Box."""
 
@@ -66,13 +86,7 @@ class RandomOpponent:
         generator: torch.Generator | None = None,
     ) -> dict[str, np.ndarray]:
         """See `Player.act`; random also when asked to be deterministic."""
-        actions = {}
-        for module_id, actor in self._actors.items():
-            view = views[module_id]
-            out = actor.make_arrays(len(view.acting))
-            actor.act(view.observation, view.acting, view.action_mask, RANDOM, out, generator)
-            actions[module_id] = out.env_action
-        return actions
+        return act_in(self._actors, views, RANDOM, generator)
 
 
 class NoopOpponent:
