@@ -20,6 +20,7 @@ from rllib_shared.envs.team_env import TeamEnv
 from rllib_shared.modules.centralized_critic import CentralizedCriticModule
 from rllib_shared.modules.model_config import ModelConfig
 from rllib_shared.sampling.runner import TeamEnvRunner
+from rllib_shared.sharing import SharingChoice
 from rllib_shared.teams import Teams, TeamsChoice
 
 _MEMORY_SHARE = 0.8  # of the machine's memory that one train batch may take, with its copies
@@ -40,7 +41,9 @@ class TeamPPOConfig(PPOConfig):
 
         super().__init__(algo_class=algo_class or TeamPPO)
         self.team_choice: TeamsChoice = None
-        self.sharing: str = "team"
+        self.sharing: SharingChoice = "team"
+        self.critic_sharing: SharingChoice | None = None
+        self.agent_id: bool | str = False
         self.critic_observation: CriticObservationChoice = "state"
         self.team_layout: Teams | None = None
 
@@ -69,19 +72,27 @@ class TeamPPOConfig(PPOConfig):
         self,
         teams: TeamsChoice = NotProvided,
         *,
-        sharing: str = NotProvided,
+        sharing: SharingChoice = NotProvided,
+        critic_sharing: SharingChoice | None = NotProvided,
         critic_observation: CriticObservationChoice = NotProvided,
+        agent_id: bool | str = NotProvided,
     ) -> TeamPPOConfig:
         """Say who shares a policy and what the critics see.
 
         Args:
             teams: None for the prefix of agent names (`red_0` is in team `red`), patterns
                 `{"red": ["redmelee_*", "redranged_*"]}`, or a function `agent -> team`.
-            sharing: `"team"` trains one policy per team, `"all"` one for every team. More sharing learns faster from
-                the same steps; less allows agents to differ.
+            sharing: who acts with the same weights. `"team"`: one policy per team; `"all"`: one for all teams;
+                `"role"`: one per kind of agent in a team (kinds differ in their spaces); `"agent"`: one per agent;
+                `{"scouts": ["red_0", "red_1*"], "rest": ["red_[2-9]*", "blue_*"]}`: one per group. More sharing
+                learns faster from the same steps and needs less memory; less allows agents to differ.
+            critic_sharing: the same choices for the critic; None (the default) takes the actor's.
             critic_observation: `"state"` (the environment's state), `"joint"` (teammates' observations side by side),
                 `"own"` (what the actor sees), or a function `(env, team) -> array`, optionally with its space as
                 `(function, space)`. The critic is used in training only.
+            agent_id: append which agent it is to what actor and critic see, so that a shared policy can give agents
+                different parts (Terry et al., arXiv 2005.13625): True as one-hot `[N]`, `"binary"` as the bits of
+                its slot's number, `[ceil(log2 N)]`.
 
         Returns:
             This config.
@@ -90,6 +101,10 @@ class TeamPPOConfig(PPOConfig):
             self.team_choice = teams
         if sharing is not NotProvided:
             self.sharing = sharing
+        if critic_sharing is not NotProvided:
+            self.critic_sharing = critic_sharing
+        if agent_id is not NotProvided:
+            self.agent_id = agent_id
         if critic_observation is not NotProvided:
             self.critic_observation = critic_observation
         return self
@@ -119,6 +134,7 @@ class TeamPPOConfig(PPOConfig):
             self.env_config if env_config is None else env_config,
             teams=self.team_choice,
             sharing=self.sharing,
+            critic_sharing=self.critic_sharing,
             critic_observation=self.critic_observation,
         )
 
@@ -152,8 +168,11 @@ class TeamPPOConfig(PPOConfig):
                 slots = self.team_layout.modules[module_id]
                 module_spec.model_config = {
                     **module_spec._get_model_config(),
+                    "agent_id": self.agent_id,
                     "num_slots": slots.num_slots,
                     "team_index": slots.team_index.tolist(),
+                    "weight_index": slots.weight_index.tolist(),
+                    "critic_weight_index": slots.critic_weight_index.tolist(),
                 }
         return spec
 
