@@ -174,9 +174,7 @@ def read_study(directory: Path) -> Study:
     """
     path = directory / STUDY_FILE
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{directory} holds no {STUDY_FILE}, so it is no study; give the folder that `rllib-shared compare` wrote"
-        )
+        raise FileNotFoundError(f"{directory} holds no {STUDY_FILE}; give the folder that `rllib-shared compare` wrote")
     content = _parsed(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("arms"), list):
         raise ValueError(f"{path} must be a JSON object with a list of arms; it was not written by this version")
