@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rllib_shared.comparison.analysis import Analysis, ArmResult, Run
 from rllib_shared.comparison.statistics import Curve, Estimate, Floats
-from rllib_shared.comparison.wording import whole
+from rllib_shared.comparison.wording import decimals, number
 
 # Okabe and Ito's colours; grey in place of their yellow, which is too light for lines on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -94,12 +94,12 @@ def _captions(analysis: Analysis) -> dict[str, str]:
     marks = "Ticks: IQM over seeds. Bars: 95 % bootstrap intervals. Circles: single seeds."
     return {
         "curves_agent_steps": f"Return per agent{against} by agent steps of training. Lines: IQM over seeds. {bands}",
-        "curves_wall_clock": "The same by wall-clock time of training, evaluations not counted; each arm up to the end of "
-        f"its shortest run, on straight lines between evaluations. {bands}",
+        "curves_wall_clock": "The same by wall-clock time of training, evaluations not counted; each arm up to the "
+        f"end of its shortest run, on straight lines between evaluations. {bands}",
         "scores": f"Return per agent{against}: at the last evaluation, and its mean over training. {marks}",
         "win_rates": f"Share of games won at the last evaluation. {marks}",
-        "probability_of_improvement": f"Probability that a run of {analysis.arms[0].arm.label} scores higher than a run "
-        "of the other arm. Bars: 95 % bootstrap intervals. Dotted line: a coin toss.",
+        "probability_of_improvement": f"Probability that a run of {analysis.arms[0].arm.label} scores higher than a "
+        "run of the other arm. Bars: 95 % bootstrap intervals. Dotted line: a coin toss.",
         "cost": "What each arm costs: medians over runs.",
     }
 
@@ -170,6 +170,8 @@ def _rows(analysis: Analysis, panels: int, width: float = 3.6, ticks: int = 5) -
     for panel in axes:
         panel.grid(axis="y", visible=False)
         panel.tick_params(axis="y", length=0)
+        # Otherwise an interval at the edge ends at the frame, and cuts its circle.
+        panel.use_sticky_edges = False
         panel.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
     return figure, axes
 
@@ -231,7 +233,7 @@ def _improvements(analysis: Analysis) -> Figure:
 
 
 def _cost(analysis: Analysis) -> Figure:
-    figure, panels = _rows(analysis, 4, 2.3, 3)
+    figure, panels = _rows(analysis, 4, 2.3, 4)
     arms = analysis.arms
     columns = {
         "parameters": [arm.parameters for arm in arms],
@@ -245,6 +247,6 @@ def _cost(analysis: Analysis) -> Figure:
         bars = axes.barh(
             range(len(arms)), values, height=0.6, color=[_COLOURS[i % len(_COLOURS)] for i in range(len(arms))]
         )
-        axes.bar_label(bars, [f"{value:.3g}" if value < 1000 else whole(value) for value in values], padding=3)
+        axes.bar_label(bars, [number(value, decimals([value])) for value in values], padding=3)
         axes.set(xlabel=title.replace(" (", "\n("), xlim=(0, 1.3 * max(values)))
     return figure

@@ -23,7 +23,7 @@ class Finding(Enum):
 
     HIGHER = "the reference scored higher"
     LOWER = "the reference scored lower"
-    HINT = "not sure"
+    HINT = "may differ, not sure"
     NONE = "no difference could be told"
     TOO_FEW = "too few runs to tell"
 
@@ -60,7 +60,7 @@ def verdict(analysis: Analysis) -> str:
 
 def verdict_by_time(analysis: Analysis) -> str:
     """The same at equal wall-clock time of training, in one sentence."""
-    after = f"after {duration(analysis.seconds)} of training, when the fastest run was done"
+    after = f"after equal wall-clock times of training ({duration(analysis.seconds)}, when the fastest run was done)"
     return _verdict(analysis, analysis.comparisons_by_time, after) + "."
 
 
@@ -99,7 +99,8 @@ def _sentence(analysis: Analysis, comparison: Comparison, after: str) -> str:
             f"{_upper(higher)} may be better than {lower}, but it is not sure with {seeds}: {after}, {scores}, and "
             f"these intervals overlap; {chance}"
         )
-    return f"No difference could be told with {seeds}, which does not show that they are equal: {after}, {scores}; {chance}"
+    untold = f"No difference could be told with {seeds}, which does not show that they are equal"
+    return f"{untold}: {after}, {scores}; {chance}"
 
 
 def _sentence_of_many(comparisons: Sequence[Comparison], after: str) -> str:

@@ -37,9 +37,9 @@ def percent(estimate: Estimate) -> str:
     return f"{value} [{100 * estimate.low:.0f} %, {100 * estimate.high:.0f} %]"
 
 
-def whole(value: float) -> str:
+def number(value: float, digits: int = 0) -> str:
     """`1 234 567`."""
-    return f"{value:,.0f}".replace(",", " ")
+    return f"{value:,.{digits}f}".replace(",", " ")
 
 
 def duration(seconds: float) -> str:
@@ -54,7 +54,7 @@ def duration(seconds: float) -> str:
 def limit(study: Study) -> str:
     """What every trial was trained for: `300 000 agent steps`."""
     limits = [
-        f"{f'{value:g}' if value % 1 else whole(value)} {key.replace('_', ' ')}" for key, value in study.stop.items()
+        f"{f'{value:g}' if value % 1 else number(value)} {key.replace('_', ' ')}" for key, value in study.stop.items()
     ]
     return " or ".join(limits) or "training"
 
