@@ -30,8 +30,9 @@ EVALUATIONS = "evaluations"
 class EvaluationPoints(RLlibCallback):
     """Plays fixed opponents before training and at evenly spaced points of it; the last point is the end.
 
-    The games of a trial are the same at every point, and in all arms for the same seed. Results are made after RLlib has stopped its clock, so `time_total_s` is the time of training alone. Nothing is
-    remembered between results: a trial that goes on from a checkpoint makes the points that it has not made yet.
+    The games of a trial are the same at every point, and in all arms for the same seed. Results are made after RLlib
+    has stopped its clock, so `time_total_s` is the time of training alone. Nothing is remembered between results: a
+    trial that goes on from a checkpoint makes the points that it has not made yet.
 
     Args:
         counter: `agent_steps` or `env_steps`.
