@@ -153,7 +153,7 @@ def difference(there: Study, here: Study) -> str:
         elif isinstance(old, Mapping):
             keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             old, new = ({key: one.get(key) for key in keys} for one in (old, new))
-        return f"{field.name} is {old!r} there and {new!r} here"
+        return f"{field.name}: {old} there, {new} here"
     return ""
 
 
@@ -192,8 +192,8 @@ def _one_counter(stop: Mapping[str, Any]) -> dict[str, float]:
     limits = checked_limits(stop)
     if len(limits) != 1 or next(iter(limits)) not in COUNTERS:
         raise ValueError(
-            f"stop {', '.join(limits)}: a study trains every arm for the same number of steps, as other limits are no "
-            "equal terms; give exactly one of agent_steps and env_steps, such as --stop agent_steps=1e6"
+            f"stop {', '.join(limits)}: a study trains every arm for the same number of steps, so give exactly one of "
+            "agent_steps and env_steps, such as --stop agent_steps=1e6"
         )
     return limits
 
@@ -243,8 +243,8 @@ def _points(given: int | None, config: TeamPPOConfig, stop: Mapping[str, float],
         return min(POINTS, most)
     if _at_least_1("points", given) > most:
         raise ValueError(
-            f"points {given}: an evaluation every {limit / given:g} {counter.replace('_', ' ')} is more often than an "
-            f"iteration of up to {per_iteration} ends; give at most {most}, a larger stop, or a smaller "
+            f"points {given}: that is an evaluation every {limit / given:g} {counter.replace('_', ' ')}, but an "
+            f"iteration takes up to {per_iteration} of them; give at most {most}, a larger stop, or a smaller "
             "train_batch_size_per_learner"
         )
     return given

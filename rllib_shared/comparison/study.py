@@ -118,6 +118,7 @@ def compare(
         plan = make_plan(experiment, wishes, before)
         if before is not None:
             _check_same(directory, before, plan.study, concurrent)
+        _check_concurrent(plan.config, concurrent)
         _announce(plan, directory, console)
         rule = StopRule(plan.study.stop)
         files = StudyFiles(directory, plan.study)
@@ -169,18 +170,21 @@ def _announce(plan: Plan, directory: Path, console: Console) -> None:
     evaluation = f"{study.episodes} episodes at {study.points + 1} points"
     if study.opponents:
         evaluation += f" against {' and '.join(study.opponents)}"
-    trials = f"{len(study.arms)} arms x {len(study.seeds)} seeds"
-    say(console, f"{trials}, {plan.counter.replace('_', ' ')} {plan.limit:,.0f} each; {evaluation}; in {directory}")
+    trials = f"Arms x seeds: {len(study.arms)} x {len(study.seeds)}"
+    say(console, f"{trials}; {plan.counter.replace('_', ' ')} {plan.limit:,.0f} each; {evaluation}; in {directory}")
 
 
-def _prepare_machine(plan: Plan, concurrent: int | None) -> None:
-    config, trials = plan.config, len(plan.study.arms) * len(plan.study.seeds)
+def _check_concurrent(config: AlgorithmConfig, concurrent: int | None) -> None:
     needed = 1 + int(config.num_env_runners * config.num_cpus_per_env_runner)
     if concurrent is not None and not 1 <= concurrent <= max(1, cores() // needed):
         raise ValueError(
             f"--concurrent {concurrent}: a trial needs {needed} of the {cores()} cores here, so that at most "
             f"{max(1, cores() // needed)} can run at a time"
         )
+
+
+def _prepare_machine(plan: Plan, concurrent: int | None) -> None:
+    config, trials = plan.config, len(plan.study.arms) * len(plan.study.seeds)
     untouched = config.num_cpus_for_main_process == type(config)().num_cpus_for_main_process
     if untouched and "num_cpus_for_main_process" not in plan.study.overrides:
         share_cores(config, min(trials, concurrent or trials))
