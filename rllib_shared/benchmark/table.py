@@ -36,16 +36,15 @@ def show(result: Mapping[str, Any], console: Console) -> None:
         table.add_column(column, justify="right")
     for row in rows:
         rates = [f"{result[row][part]:,.0f}" for part in PARTS]
-        table.add_row(
-            row, *rates, f"{result[row]['peak_mb']:,.0f}", f"{result[row]['parameters']:,}", end_section=row == rows[-1]
-        )
-    ratios = {
-        f"{TEAM} / {STOCK}": result["ratio"],
-        f"{TEAM} / {TEAM_STATE}": result["state_cost"],
-        f"{work.sharing} / {work.stock_counterpart}": result["sharing_ratio"],
-        f"{TEAM} / {work.sharing}": result["sharing_cost"],
-    }
-    for name, ratio in ratios.items():
+        memory, parameters = f"{result[row]['peak_mb']:,.0f}", f"{result[row]['parameters'] / 1e6:,.2f} M"
+        table.add_row(row, *rates, memory, parameters, end_section=row == rows[-1])
+    ratios = (
+        (f"{TEAM} / {STOCK}", result["ratio"]),
+        (f"{TEAM} / {TEAM_STATE}", result["state_cost"]),
+        (f"{work.sharing} / {work.stock_counterpart}", result["sharing_ratio"]),
+        (f"{TEAM} / {work.sharing}", result["sharing_cost"]),
+    )
+    for name, ratio in ratios:
         if ratio is not None:
             table.add_row(name, *[f"{ratio[part]:.2f} x" for part in PARTS], "", "")
     console.print(table)
@@ -65,5 +64,5 @@ def _sharing(work: Work) -> str:
     """What the row of another sharing shares, for the caption."""
     if work.sharing == TEAM:
         return ""
-    shares = f"{work.sharing}: actors sharing={work.sharing}, critics sharing={work.critic_sharing or work.sharing}"
-    return f"; {shares}"
+    critic_sharing = work.critic_sharing or work.sharing
+    return f"; row {work.sharing}: sharing={work.sharing}, critic_sharing={critic_sharing}"
