@@ -1,4 +1,4 @@
-"""Weight sets train as if each were alone: equal to separate modules, independent of each other, kept in checkpoints."""
+"""Weight sets train as if each were alone: equal to separate modules, independent of each other, kept when saved."""
 
 from __future__ import annotations
 
