@@ -6,8 +6,6 @@ What an environment does with its teams lives in `envs/`, what a network does wi
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +14,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-TeamsChoice = Mapping[str, Sequence[str]] | Callable[[str], str] | None
-SHARING = ("team", "all")
-ALL_TEAMS_MODULE_ID = "shared"
+from rllib_shared.sharing import SAFE_NAME, SharingChoice, linked, match_patterns, preview, roles, unknown, weight_sets
 
-# A module id becomes a folder name in checkpoints and a part of metric keys.
-_SAFE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+__all__ = ["ModuleSlots", "PolicyMapping", "Teams", "TeamsChoice", "preview", "unknown"]
+
+TeamsChoice = Mapping[str, Sequence[str]] | Callable[[str], str] | None
+ALL_TEAMS_MODULE_ID = "shared"
 
 
 @dataclass(frozen=True)
@@ -31,9 +29,12 @@ class ModuleSlots:
     Attributes:
         module_id: RLlib's module id, also the policy id.
         agents: agent id of each slot, `[N]`, in `possible_agents` order.
-        teams: the teams that have slots here (more than one only with `sharing="all"`).
+        teams: the teams that have slots here (more than one if any weights are shared by several).
         team_index: int64 `[N]`, which of `teams` a slot belongs to.
-        weight_index: int64 `[N]`, which of the module's weight sets a slot uses; all 0 when weights are shared.
+        weight_index: int64 `[N]`, which of the actor's weight sets a slot uses; all 0 when all share one.
+        critic_weight_index: int64 `[N]`, the same for the critic.
+        weight_sets: names of the actor's G weight sets: of agents, groups, roles or teams, or `all`.
+        critic_weight_sets: names of the critic's.
         observation_space: space of one agent's observation, without its action mask.
         action_space: space of one agent's action.
     """
@@ -43,6 +44,9 @@ class ModuleSlots:
     teams: tuple[str, ...]
     team_index: np.ndarray = field(repr=False)
     weight_index: np.ndarray = field(repr=False)
+    critic_weight_index: np.ndarray = field(repr=False)
+    weight_sets: tuple[str, ...] = field(repr=False)
+    critic_weight_sets: tuple[str, ...] = field(repr=False)
     observation_space: gym.Space = field(repr=False)
     action_space: gym.Space = field(repr=False)
 
@@ -73,12 +77,10 @@ class Teams:
     Attributes:
         agents: agent ids of each team, in `possible_agents` order.
         modules: the slots of each RLlib module.
-        sharing: how many weight sets the agents of a module share, `"team"` or `"all"`.
     """
 
     agents: Mapping[str, tuple[str, ...]]
     modules: Mapping[str, ModuleSlots]
-    sharing: str
 
     @classmethod
     def build(
@@ -86,45 +88,66 @@ class Teams:
         observation_spaces: Mapping[str, gym.Space],
         action_spaces: Mapping[str, gym.Space],
         teams: TeamsChoice = None,
-        sharing: str = "team",
+        sharing: SharingChoice = "team",
+        critic_sharing: SharingChoice | None = None,
     ) -> Teams:
-        """Sort agents into teams and modules.
+        """Sort agents into teams, modules and weight sets.
+
+        A module is what RLlib trains as one policy: a team (or a team's role, where the roles have different spaces),
+        or all teams between which any weights are shared. How many weight sets it holds is the sharing.
 
         Args:
             observation_spaces: space of each agent's observation (without action mask), in `possible_agents` order.
             action_spaces: space of each agent's action, same keys.
             teams: None for the agent name's prefix (`red_0` is in `red`), patterns
                 `{"red": ["redmelee_*", "redranged_*"]}`, or a function `agent -> team`.
-            sharing: `"team"` (one weight set per team) or `"all"` (one for every team).
+            sharing: who acts with the same weights: `"team"`, `"all"` (all teams), `"role"` (agents of a team with
+                equal spaces), `"agent"` (nobody), or patterns by group, `{"scouts": ["red_0", "red_1*"], ...}`.
+            critic_sharing: the same for the critic; None: as the actor.
 
         Raises:
-            ValueError: agent in no team or in two, pattern without agents, two spaces under one module, unsafe
-                name, or unknown sharing. Each message names the agents, spaces or patterns at fault.
+            ValueError: agent in no team or group or in two, pattern without agents, two spaces under one module,
+                unsafe name, or unknown sharing. Each message names the agents, spaces or patterns at fault.
             TypeError: agent ids or team names that are not strings.
         """
-        if sharing not in SHARING:
-            raise ValueError(unknown("sharing", sharing, SHARING))
         if not observation_spaces:
             raise ValueError("the environment has no agents: `possible_agents` is empty")
         for agent in observation_spaces:
             if not isinstance(agent, str):
                 raise TypeError(f"agent ids must be strings, got {agent!r} of type {type(agent).__name__}")
         team_of = _team_of(list(observation_spaces), teams)
-        by_team = {
-            team: tuple(agent for agent, t in team_of.items() if t == team) for team in dict.fromkeys(team_of.values())
-        }
-        for team in by_team:
-            if not _SAFE_ID.fullmatch(team):
+        for team in dict.fromkeys(team_of.values()):
+            if not SAFE_NAME.fullmatch(team):
                 raise ValueError(
                     f"team name {team!r} cannot be used in a path or a metric key; "
                     "use letters, digits, '_', '-' and '.', beginning with a letter or digit"
                 )
-        groups = {team: (team,) for team in by_team} if sharing == "team" else {ALL_TEAMS_MODULE_ID: tuple(by_team)}
-        modules = {
-            module_id: _slots(module_id, members, by_team, observation_spaces, action_spaces)
-            for module_id, members in groups.items()
-        }
-        return cls(agents=by_team, modules=modules, sharing=sharing)
+        # Slots are team by team, in `possible_agents` order within a team.
+        order = {team: index for index, team in enumerate(dict.fromkeys(team_of.values()))}
+        team_of = dict(sorted(team_of.items(), key=lambda item: order[item[1]]))
+        role_of = roles(team_of, observation_spaces, action_spaces)
+        actor_of = weight_sets("sharing", sharing, team_of, role_of)
+        critic_of = actor_of
+        if critic_sharing is not None:
+            critic_of = weight_sets("critic_sharing", critic_sharing, team_of, role_of)
+        modules: dict[str, ModuleSlots] = {}
+        for agents in linked([role_of, actor_of, critic_of]):
+            everyone = len(agents) == len(team_of) and "all" in (sharing, critic_sharing)
+            module_id = ALL_TEAMS_MODULE_ID if everyone else _module_id(agents, team_of, role_of)
+            if module_id in modules:
+                raise ValueError(f"two modules would be called {module_id!r}; rename a team")
+            _check_spaces(module_id, agents, observation_spaces, action_spaces)
+            modules[module_id] = _slots(
+                module_id,
+                agents,
+                team_of,
+                actor_of,
+                critic_of,
+                observation_spaces[agents[0]],
+                action_spaces[agents[0]],
+            )
+        by_team = {team: tuple(agent for agent, its_team in team_of.items() if its_team == team) for team in order}
+        return cls(agents=by_team, modules=modules)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,67 +180,64 @@ def _team_of(agents: list[str], teams: TeamsChoice) -> dict[str, str]:
         return team_of
     if not isinstance(teams, Mapping):
         raise TypeError(f"teams must be None, a dict of patterns or a function, got {type(teams).__name__}")
-    matches: dict[str, list[str]] = {agent: [] for agent in agents}
-    for team, patterns in teams.items():
-        if not isinstance(team, str):
-            raise TypeError(f"team names must be strings, got {team!r} of type {type(team).__name__}")
-        if not patterns:
-            raise ValueError(f"team {team!r} has no patterns, so it would have no agents; leave it out")
-        for pattern in [patterns] if isinstance(patterns, str) else patterns:
-            found = fnmatch.filter(agents, pattern)
-            if not found:
-                raise ValueError(f"pattern {pattern!r} of team {team!r} matches no agent; agents are {preview(agents)}")
-            for agent in found:
-                if team not in matches[agent]:
-                    matches[agent].append(team)
-    none = [agent for agent, found in matches.items() if not found]
-    if none:
-        raise ValueError(f"agents in no team: {preview(none)}; the patterns are {dict(teams)}")
-    several = {agent: found for agent, found in matches.items() if len(found) > 1}
-    if several:
-        agent, found = next(iter(several.items()))
-        raise ValueError(f"agents in more than one team: {preview(several)} ({agent!r} is in {found})")
-    return {agent: found[0] for agent, found in matches.items()}
+    return match_patterns(agents, teams, "team")
 
 
-def _slots(
+def _module_id(agents: Sequence[str], team_of: Mapping[str, str], role_of: Mapping[str, str]) -> str:
+    """The name of a module: its team, its role, or its teams."""
+    teams = list(dict.fromkeys(team_of[agent] for agent in agents))
+    if len(teams) > 1:
+        return "-".join(teams)
+    whole = len(agents) == sum(team == teams[0] for team in team_of.values())
+    return teams[0] if whole else role_of[agents[0]]
+
+
+def _check_spaces(
     module_id: str,
-    members: tuple[str, ...],
-    by_team: Mapping[str, tuple[str, ...]],
+    agents: Sequence[str],
     observation_spaces: Mapping[str, gym.Space],
     action_spaces: Mapping[str, gym.Space],
-) -> ModuleSlots:
-    """The slots of one module: agents of its teams, whose spaces must be equal."""
-    agents = tuple(agent for team in members for agent in by_team[team])
+) -> None:
+    """Agents of one module must have equal spaces."""
     first = agents[0]
     for kind, spaces in (("observation", observation_spaces), ("action", action_spaces)):
         for agent in agents[1:]:
             if spaces[agent] != spaces[first]:
                 raise ValueError(
                     f"agents of module {module_id!r} must have equal {kind} spaces, but {first!r} has "
-                    f"{spaces[first]} and {agent!r} has {spaces[agent]}; put them in different teams"
+                    f"{spaces[first]} and {agent!r} has {spaces[agent]}; put them in different teams, or share by "
+                    '"role" or "agent"'
                 )
+
+
+def _slots(
+    module_id: str,
+    agents: Sequence[str],
+    team_of: Mapping[str, str],
+    actor_of: Mapping[str, str],
+    critic_of: Mapping[str, str],
+    observation_space: gym.Space,
+    action_space: gym.Space,
+) -> ModuleSlots:
+    teams, team_index = _numbered([team_of[agent] for agent in agents])
+    actor_sets, actor_index = _numbered([actor_of[agent] for agent in agents])
+    critic_sets, critic_index = _numbered([critic_of[agent] for agent in agents])
     return ModuleSlots(
         module_id=module_id,
-        agents=agents,
-        teams=members,
-        team_index=np.repeat(np.arange(len(members)), [len(by_team[team]) for team in members]),
-        weight_index=np.zeros(len(agents), np.int64),
-        observation_space=observation_spaces[first],
-        action_space=action_spaces[first],
+        agents=tuple(agents),
+        teams=teams,
+        team_index=team_index,
+        weight_index=actor_index,
+        critic_weight_index=critic_index,
+        weight_sets=actor_sets,
+        critic_weight_sets=critic_sets,
+        observation_space=observation_space,
+        action_space=action_space,
     )
 
 
-def preview(names: Any, limit: int = 6) -> str:
-    """A short list of names for a message: the first few, then how many more."""
-    shown = [repr(name) for name in names]
-    more = f", ... ({len(shown)} in all)" if len(shown) > limit else ""
-    return ", ".join(shown[:limit]) + more
-
-
-def unknown(what: str, given: Any, known: Any) -> str:
-    """The sentence for a name that is not known, with the nearest names that are."""
-    known = [str(name) for name in known]
-    near = difflib.get_close_matches(str(given), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(repr(name) for name in near)}?" if near else f"known: {preview(known, 20)}"
-    return f"unknown {what} {given!r}; {hint}"
+def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The different names in order, and which of them stands at each place, int64 `[N]`."""
+    different = tuple(dict.fromkeys(names))
+    number = {name: i for i, name in enumerate(different)}
+    return different, np.array([number[name] for name in names], np.int64)

@@ -1,7 +1,8 @@
 """`TeamPPOLearner`: RLlib's PPO learner over team batches.
 
 The loss is RLlib's own. What differs is the path to it (minibatches by env step) and what RLlib forgets or gets wrong
-on the way: scalar training state in checkpoints and non-finite gradients. Overrides name the stock behaviour.
+on the way: scalar training state in checkpoints and non-finite gradients. Overrides name the stock behaviour. The loss
+and the clipping of modules with several weight sets are in `weight_sets.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.training_data import TrainingData
@@ -18,12 +20,15 @@ from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from rllib_shared.algorithms.batch import MinibatchIterator
 from rllib_shared.algorithms.connector import TeamAdvantages
+from rllib_shared.algorithms.weight_sets import SetTraining
+from rllib_shared.sampling.seeds import allow_unfilled_memory
 
 logger = logging.getLogger("rllib_shared")
 
 KL_COEFF_STATE = "rllib_shared_kl_coeff"
 TIMESTEP_STATE = "rllib_shared_timestep"
 NUM_SKIPPED_UPDATES = "num_skipped_updates"
+NUM_SKIPPED_WEIGHT_SETS = "num_skipped_weight_sets"
 
 
 class TeamPPOLearner(PPOTorchLearner):
@@ -31,10 +36,12 @@ class TeamPPOLearner(PPOTorchLearner):
 
     _timestep = 0
     _norms: list[torch.Tensor]
+    _sets: dict[str, SetTraining]
 
     def build(self) -> None:
         """Build, and put the team connector at the end of the pipeline."""
         super().build()
+        allow_unfilled_memory()
         self._norms = []
         slots = self.config.team_layout.modules
         per_module = {module_id: self.config.get_config_for_module(module_id) for module_id in slots}
@@ -45,6 +52,12 @@ class TeamPPOLearner(PPOTorchLearner):
                 lambda_={module_id: config.lambda_ for module_id, config in per_module.items()},
             )
         )
+        self._sets = {}
+        for module_id, config in per_module.items():
+            module = self.module[module_id].unwrapped()
+            sets = SetTraining.of(slots[module_id], module, config.kl_coeff, self._device)
+            if sets is not None:
+                self._sets[module_id] = sets
 
     def _create_iterator_if_necessary(
         self,
@@ -80,12 +93,49 @@ class TeamPPOLearner(PPOTorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, Any], fwd_out: dict[str, torch.Tensor]
     ) -> torch.Tensor:
-        """RLlib's PPO loss; 0 for a module none of whose agents lives in this minibatch."""
+        """RLlib's PPO loss, of each weight set; 0 for a module none of whose agents lives in this minibatch."""
         if len(batch[Columns.ACTION_LOGP]) == 0:
             # Gradients of 0 instead of none, so that several learners stay in step.
             module = self.module[module_id].unwrapped()
             return 0.0 * (fwd_out[Columns.ACTION_DIST_INPUTS].sum() + module.compute_values(batch).sum())
-        return super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        if module_id not in self._sets:
+            return super().compute_loss_for_module(module_id=module_id, config=config, batch=batch, fwd_out=fwd_out)
+        entropy = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        module = self.module[module_id].unwrapped()
+        loss, shown = self._sets[module_id].loss(module, config, batch, fwd_out, entropy)
+        self.metrics.log_dict(shown, key=module_id, window=1)
+        return loss
+
+    def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
+        """RLlib's rule, for each weight set by its own divergence."""
+        if module_id not in self._sets:
+            return super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
+        sets = self._sets[module_id]
+        sets.update_kl_coeff(config.kl_target)
+        self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), sets.kl_coeff.mean(), window=1)
+
+    def postprocess_gradients_for_module(
+        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, torch.Tensor]
+    ) -> dict[Any, torch.Tensor]:
+        """Clip; gradients of weight sets each by their own norm."""
+        by_norm = config.grad_clip is not None and config.grad_clip_by != "value"
+        if module_id not in self._sets or not by_norm:
+            return super().postprocess_gradients_for_module(
+                module_id=module_id, config=config, module_gradients_dict=module_gradients_dict
+            )
+        norm, bad = self._sets[module_id].clip(config.grad_clip, config.grad_clip_by)
+        self._norms.append(norm)
+        self.metrics.log_value((module_id, "gradients_default_optimizer_global_norm"), norm, window=1)
+        self.metrics.log_value((ALL_MODULES, NUM_SKIPPED_WEIGHT_SETS), bad, reduce="lifetime_sum")
+        if bad:
+            logger.error(
+                "module %r: the gradients of %d weight sets are NaN or inf and count as 0 in this minibatch (counted "
+                "in %s)",
+                module_id,
+                bad,
+                NUM_SKIPPED_WEIGHT_SETS,
+            )
+        return module_gradients_dict
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam in one fused kernel, which reads each parameter once where stock's reads it five times."""
@@ -133,7 +183,10 @@ class TeamPPOLearner(PPOTorchLearner):
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """With the KL coefficients and the schedules' position, which stock leaves out of checkpoints."""
         state = super().get_state(*args, **kwargs)
-        state[KL_COEFF_STATE] = {mid: float(self.curr_kl_coeffs_per_module[mid]) for mid in list(self.module.keys())}
+        state[KL_COEFF_STATE] = {
+            mid: self._sets[mid].kl_coeff.tolist() if mid in self._sets else float(self.curr_kl_coeffs_per_module[mid])
+            for mid in list(self.module.keys())
+        }
         state[TIMESTEP_STATE] = int(self._timestep)
         return state
 
@@ -145,7 +198,10 @@ class TeamPPOLearner(PPOTorchLearner):
         self._weights_seq_no = 0
         super().set_state(state)
         for module_id, value in state.get(KL_COEFF_STATE, {}).items():
-            self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
+            if module_id in self._sets:
+                self._sets[module_id].kl_coeff.copy_(torch.as_tensor(value))
+            else:
+                self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
         if TIMESTEP_STATE in state:
             self._timestep = state[TIMESTEP_STATE]
             for module_id in list(self.module.keys()):

@@ -26,7 +26,7 @@ from rllib_shared.envs.team_env import (
 )
 from rllib_shared.teams import preview
 
-_OPTIONS = ("env", "env_config", "teams", "sharing", "critic_observation")
+_OPTIONS = ("env", "env_config", "teams", "sharing", "critic_sharing", "critic_observation")
 
 
 class CriticObservationEnv(MultiAgentEnv):
@@ -36,7 +36,7 @@ class CriticObservationEnv(MultiAgentEnv):
 
     Args:
         config: RLlib's `env_config`: `env` (see `envs.registry.make_env`) and, optionally, `env_config`, `teams`,
-            `sharing` and `critic_observation` (see `make_team_env`).
+            `sharing`, `critic_sharing` and `critic_observation` (see `make_team_env`).
 
     Raises:
         ValueError: an unknown option, and what `make_team_env` raises.

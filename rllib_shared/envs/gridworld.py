@@ -18,6 +18,7 @@ from rllib_shared.envs.gridworld_engine import EngineGroup
 from rllib_shared.envs.gridworld_game import GridWorldGame, Group
 from rllib_shared.envs.gridworld_state import GridWorldState, GroupRows, group_rows
 from rllib_shared.envs.team_env import ModuleStep, StepBuffers, TeamEnv, TeamStep
+from rllib_shared.sharing import SharingChoice
 from rllib_shared.teams import Teams, TeamsChoice
 
 
@@ -29,6 +30,7 @@ class GridWorldTeamEnv(TeamEnv):
         teams: see `Teams.build`. Agents of one engine group must have neighbouring slots of one module.
         sharing: see `Teams.build`.
         critic_observation: see `make_observer`; functions get `env`, and see the engine after the step.
+        critic_sharing: see `Teams.build`.
 
     Raises:
         ValueError: as `Teams.build`, and for teams that split an engine group.
@@ -38,8 +40,9 @@ class GridWorldTeamEnv(TeamEnv):
         self,
         env: Any,
         teams: TeamsChoice = None,
-        sharing: str = "team",
+        sharing: SharingChoice = "team",
         critic_observation: CriticObservationChoice = "state",
+        critic_sharing: SharingChoice | None = None,
     ) -> None:
         self.env = env
         self.game = GridWorldGame(env)
@@ -54,6 +57,7 @@ class GridWorldTeamEnv(TeamEnv):
             {agent: self._raw.action_space(agent) for agent in agents},
             teams,
             sharing,
+            critic_sharing,
         )
         self._plain = not (self._raw.minimap_mode or self._raw.extra_features)
         self._groups = [self._engine_group(group) for group in self.game.groups]

@@ -23,6 +23,7 @@ from rllib_shared.envs.team_env import (
     TeamStep,
     num_actions,
 )
+from rllib_shared.sharing import SharingChoice
 from rllib_shared.teams import Teams, TeamsChoice
 
 
@@ -37,24 +38,32 @@ class ParallelTeamEnv(TeamEnv):
         sharing: see `Teams.build`.
         critic_observation: see `make_observer`.
         game: what is known about the environment beyond PettingZoo's interface.
+        critic_sharing: see `Teams.build`.
 
     Raises:
-        ValueError: spaces that are not arrays, teams that do not fit, or no usable `state()`.
+        ValueError: spaces that are not arrays, teams that do not fit, no usable `state()`, or weights per agent for
+            agents without bound.
     """
 
     def __init__(
         self,
         env: Any,
         teams: TeamsChoice = None,
-        sharing: str = "team",
+        sharing: SharingChoice = "team",
         critic_observation: CriticObservationChoice = "state",
         game: Game | None = None,
+        critic_sharing: SharingChoice | None = None,
     ) -> None:
         self.env = env
         self.name = str(env.metadata.get("name", type(env.unwrapped).__name__))
         observations, infos = env.reset()
         self._check_agents(observations)
         agents = list(getattr(env, "possible_agents", None) or env.agents)
+        if "agent" in (sharing, critic_sharing) and not getattr(env, "possible_agents", None):
+            raise ValueError(
+                f"{self.name} does not say in possible_agents which agents there can be, so weights per agent would "
+                'have no bound; share by "team", or list all agents in possible_agents'
+            )
         self._mask_in_observation = isinstance(env.observation_space(agents[0]), gym.spaces.Dict)
         self.masked = self._mask_in_observation or any(ACTION_MASK in info for info in infos.values())
         self.teams = Teams.build(
@@ -62,6 +71,7 @@ class ParallelTeamEnv(TeamEnv):
             {agent: self._action_space(agent) for agent in agents},
             teams,
             sharing,
+            critic_sharing,
         )
         self._slots = {
             agent: (module_id, row)

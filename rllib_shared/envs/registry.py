@@ -21,6 +21,7 @@ from rllib_shared.envs.gridworld import GridWorldTeamEnv, is_gridworld
 from rllib_shared.envs.gridworld_game import GridWorldGame
 from rllib_shared.envs.parallel import ParallelTeamEnv
 from rllib_shared.envs.team_env import TeamEnv
+from rllib_shared.sharing import SharingChoice
 from rllib_shared.teams import TeamsChoice, unknown
 
 EnvSpecifier = str | Callable[..., Any]
@@ -91,7 +92,8 @@ def make_team_env(
     env_config: Mapping[str, Any] | None = None,
     *,
     teams: TeamsChoice = None,
-    sharing: str = "team",
+    sharing: SharingChoice = "team",
+    critic_sharing: SharingChoice | None = None,
     critic_observation: CriticObservationChoice = "state",
 ) -> TeamEnv:
     """Make an environment and its arrays: MAgent2 from the engine, others from PettingZoo's dicts.
@@ -101,12 +103,14 @@ def make_team_env(
         env_config: see `make_env`.
         teams: see `Teams.build`.
         sharing: see `Teams.build`.
+        critic_sharing: see `Teams.build`.
         critic_observation: see `make_observer`.
     """
     return wrap_parallel_env(
         make_env(env, **(env_config or {})),
         teams=teams,
         sharing=sharing,
+        critic_sharing=critic_sharing,
         critic_observation=critic_observation,
     )
 
@@ -115,7 +119,8 @@ def wrap_parallel_env(
     env: Any,
     *,
     teams: TeamsChoice = None,
-    sharing: str = "team",
+    sharing: SharingChoice = "team",
+    critic_sharing: SharingChoice | None = None,
     critic_observation: CriticObservationChoice = "state",
     arrays: bool = True,
 ) -> TeamEnv:
@@ -125,6 +130,7 @@ def wrap_parallel_env(
         env: the environment; a `TeamEnv` is returned as it is.
         teams: see `Teams.build`.
         sharing: see `Teams.build`.
+        critic_sharing: see `Teams.build`.
         critic_observation: see `make_observer`.
         arrays: take MAgent2's arrays straight from its engine; False goes through its dicts, for comparison.
 
@@ -144,11 +150,11 @@ def wrap_parallel_env(
         # A wrapper that is not ours may change anything, so only the bare engine is stepped by arrays.
         bare = (env.env if isinstance(env, MaskEmptyAttacks) else env) is env.unwrapped
         if arrays and bare:
-            return GridWorldTeamEnv(env, teams, sharing, critic_observation)
-        return ParallelTeamEnv(env, teams, sharing, critic_observation, GridWorldGame(env))
+            return GridWorldTeamEnv(env, teams, sharing, critic_observation, critic_sharing)
+        return ParallelTeamEnv(env, teams, sharing, critic_observation, GridWorldGame(env), critic_sharing)
     # In MPE action 0 is "no action"; elsewhere nothing is known.
     noop = 0 if type(env.unwrapped).__module__.startswith("mpe2.") else None
-    return ParallelTeamEnv(env, teams, sharing, critic_observation, Game(env, noop))
+    return ParallelTeamEnv(env, teams, sharing, critic_observation, Game(env, noop), critic_sharing)
 
 
 def resolve_factory(env: EnvSpecifier) -> Callable[..., Any]:

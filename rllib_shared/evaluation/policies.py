@@ -24,6 +24,7 @@ from rllib_shared.envs.team_env import TeamEnv, TeamStep
 from rllib_shared.evaluation.checkpoints import checkpoint_path
 from rllib_shared.modules.opponents import ModuleView, act_in
 from rllib_shared.sampling.acting import DETERMINISTIC, EXPLORE, ActionScaling, make_actors
+from rllib_shared.sharing import SharingChoice
 from rllib_shared.teams import ModuleSlots, Teams, TeamsChoice, preview, unknown
 
 _CLASS_AND_ARGUMENTS = "class_and_ctor_args.pkl"
@@ -38,6 +39,7 @@ class Training:
         env_config: its options.
         team_choice: see `Teams.build`.
         sharing: see `Teams.build`.
+        critic_sharing: see `Teams.build`.
         scaling: from actions to the environment's.
         teams: who was in which module and slot.
     """
@@ -45,7 +47,8 @@ class Training:
     env: EnvSpecifier
     env_config: Mapping[str, Any]
     team_choice: TeamsChoice
-    sharing: str
+    sharing: SharingChoice
+    critic_sharing: SharingChoice | None
     scaling: ActionScaling
     teams: Teams
 
@@ -71,7 +74,10 @@ class TeamPolicies:
         self.path = path
         self.teams = teams or training.teams
         slots = {module_id: self.teams.modules[module_id] for module_id in self.modules}
-        self._actors = make_actors(self.modules, slots, training.scaling)
+        trained = {
+            module_id: _trained_slots(training.teams.modules[module_id], slots[module_id]) for module_id in slots
+        }
+        self._actors = make_actors(self.modules, slots, training.scaling, trained)
 
     def act(
         self,
@@ -117,6 +123,7 @@ class TeamPolicies:
             {**training.env_config, **env_config},
             teams=training.team_choice,
             sharing=training.sharing,
+            critic_sharing=training.critic_sharing,
             critic_observation="own",
         )
         try:
@@ -129,11 +136,13 @@ class TeamPolicies:
     def in_env(self, env: TeamEnv) -> TeamPolicies:
         """The same policies, acting for the agents of `env`.
 
-        A shared policy does not care how many agents share it, so teams may be larger or smaller than in training; and
-        `env` may have been made with another `sharing`.
+        A shared policy does not care how many agents share it, so teams may be larger or smaller than in training;
+        weights per agent or group and agent ids belong to the agents of the training. `env` may have been made with
+        another `sharing`.
 
         Raises:
-            ValueError: other teams, or other spaces; the message names module, expected and found spaces.
+            ValueError: other teams or spaces, or agents for whom there are no weights; the message names module,
+                expected and found.
         """
         owner = {agent: slots for slots in env.teams.modules.values() for agent in slots.agents}
         try:
@@ -142,6 +151,7 @@ class TeamPolicies:
                 {agent: slots.action_space for agent, slots in owner.items()},
                 self.training.team_choice,
                 self.training.sharing,
+                self.training.critic_sharing,
             )
         except ValueError as error:
             raise ValueError(f"the policies of {self.path} do not fit {env.name}: {error}") from error
@@ -151,7 +161,14 @@ class TeamPolicies:
                 f"{preview(self.training.teams.names)}, but there are {preview(teams.names)}"
             )
         for module_id in self.modules:
-            _check_spaces(self.training.teams.modules[module_id], teams.modules[module_id], f"{self.path}", env.name)
+            trained, found = self.training.teams.modules[module_id], teams.modules[module_id]
+            _check_spaces(trained, found, f"{self.path}", env.name)
+            strangers = [agent for agent in found.agents if agent not in trained.agents]
+            if strangers and getattr(self.modules[module_id], "needs_slot", False):
+                raise ValueError(
+                    f"module {module_id!r} of {self.path} tells its agents apart and "
+                    f"was trained with {preview(trained.agents)}; {env.name} also has {preview(strangers)}"
+                )
         return TeamPolicies(self.modules, self.training, self.path, teams)
 
 
@@ -192,6 +209,7 @@ def _training(checkpoint: Path) -> Training:
         env_config=config["env_config"],
         team_choice=config["team_choice"],
         sharing=config["sharing"],
+        critic_sharing=config["critic_sharing"],
         scaling=ActionScaling(config["normalize_actions"], config["clip_actions"]),
         teams=config["team_layout"],
     )
@@ -235,6 +253,12 @@ def _views_of(step: TeamStep) -> dict[str, ModuleView]:
         )
         for module_id, part in step.modules.items()
     }
+
+
+def _trained_slots(trained: ModuleSlots, found: ModuleSlots) -> np.ndarray:
+    """The slot of each agent in training, int64 `[N]`; 0 for others, whom only policies that need no slot may meet."""
+    number = {agent: slot for slot, agent in enumerate(trained.agents)}
+    return np.array([number.get(agent, 0) for agent in found.agents], np.int64)
 
 
 def _check_spaces(trained: ModuleSlots, found: ModuleSlots, path: str, env_name: str) -> None:

@@ -54,6 +54,8 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
     - packed teams, what the learner makes: living rows only, `obs["observation"] [R, ...]`, with `critic_row [R]`
       saying which row of `obs["critic_observation"] [S, ...]` belongs to each, and `slot [R]`.
 
+    With weight sets (`ModelConfig.weight_index`) or agent ids, rows in RLlib's layout need a `slot [B]` too.
+
     Raises:
         ValueError: unsupported spaces or options.
     """
@@ -78,6 +80,11 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
         if not self.inference_only:
             self.critic = Critic(parts[OBSERVATION], parts.get(CRITIC_OBSERVATION), config)
 
+    @property
+    def needs_slot(self) -> bool:
+        """Whether the actor must be told which slot a row is of: it has agent ids or several weight sets."""
+        return self.actor.needs_slot
+
     def get_non_inference_attributes(self) -> list[str]:
         """The critic stays on the learner."""
         return ["critic"]
@@ -98,7 +105,7 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         rows = self.rows(batch)
-        inputs = self.actor(rows.observation)
+        inputs = self.actor(rows.observation, rows.slot)
         if rows.action_mask is not None:
             inputs = torch.where(rows.action_mask.bool(), inputs, MASKED_LOGIT)
         return {Columns.ACTION_DIST_INPUTS: _scatter(inputs, rows.alive)}

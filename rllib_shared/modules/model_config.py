@@ -18,6 +18,7 @@ ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "elu": torch.nn.ELU,
 }
 ENCODERS = ("auto", "mlp", "cnn")
+BINARY = "binary"
 # PPOConfig adds this key for its default module; actor and critic never share layers here.
 _RLLIB_KEYS = {"vf_share_layers"}
 
@@ -52,11 +53,21 @@ class ModelConfig:
     critic_agent_id: bool = False
     """Whether the critic also knows which slot (agent) it judges."""
 
+    agent_id: bool | str = False
+    """Append which slot (agent) it is to the inputs of actor and critic: True as one-hot, `binary` as bits. Filled in
+    by `.teams(agent_id=...)`."""
+
     num_slots: int = 0
     """Slots of the module; filled in by the algorithm's config."""
 
     team_index: Sequence[int] = ()
     """Team of each slot, for a module that several teams share; filled in by the algorithm's config."""
+
+    weight_index: Sequence[int] = ()
+    """Weight set of each slot's actor; empty for one set. Filled in by `.teams(sharing=...)`."""
+
+    critic_weight_index: Sequence[int] = ()
+    """Weight set of each slot's critic; empty for one set. Filled in by `.teams(critic_sharing=...)`."""
 
     @classmethod
     def from_dict(cls, model_config: Mapping[str, Any]) -> ModelConfig:
@@ -72,6 +83,8 @@ class ModelConfig:
         config = cls(**{key: value for key, value in model_config.items() if key in known})
         if config.activation not in ACTIVATIONS:
             raise ValueError(unknown("model_config activation", config.activation, ACTIVATIONS))
+        if not isinstance(config.agent_id, bool) and config.agent_id != BINARY:
+            raise ValueError(f"agent_id must be True, False or {BINARY!r}, got {config.agent_id!r}")
         for encoder in (config.encoder, config.critic_encoder):
             if encoder not in ENCODERS:
                 raise ValueError(unknown("model_config encoder", encoder, ENCODERS))

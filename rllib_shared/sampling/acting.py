@@ -16,6 +16,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from rllib_shared.envs.team_env import ACTION_MASK, NO_ACTION, OBSERVATION
+from rllib_shared.modules.centralized_critic import SLOT
 from rllib_shared.teams import ModuleSlots
 
 EXPLORE, DETERMINISTIC, RANDOM = "explore", "deterministic", "random"
@@ -89,13 +90,22 @@ class ModuleActor:
         module: the RLModule; may be None if only random actions are asked for.
         slots: its agents.
         scaling: see `ActionScaling`.
+        trained_slot: int64 `[N]`, the slot that each agent had in training, by which a module with weights per agent
+            or agent ids knows it; None: the same as here.
     """
 
-    def __init__(self, module: TorchRLModule | None, slots: ModuleSlots, scaling: ActionScaling) -> None:
+    def __init__(
+        self,
+        module: TorchRLModule | None,
+        slots: ModuleSlots,
+        scaling: ActionScaling,
+        trained_slot: np.ndarray | None = None,
+    ) -> None:
         self.module = module.eval() if module is not None else None
         self.slots = slots
         self._device = next(module.parameters()).device if module is not None else torch.device("cpu")
         self._scaling = scaling
+        self._slot = torch.from_numpy(np.arange(slots.num_slots) if trained_slot is None else trained_slot)
         self._discrete = isinstance(slots.action_space, gym.spaces.Discrete)
 
     def make_arrays(self, *leading: int) -> ActionArrays:
@@ -142,7 +152,8 @@ class ModuleActor:
             if mode == RANDOM:
                 action, inputs, logp = self._random(len(rows), mask, generator)
             else:
-                action, inputs, logp = self._policy(rows, mask, mode, generator)
+                slot = self._slot.expand(acting.shape)[torch.from_numpy(acting)]
+                action, inputs, logp = self._policy(rows, mask, slot, mode, generator)
         if not np.isfinite(logp).all():
             bad = int(np.flatnonzero(~np.isfinite(logp))[0])
             copy, slot = np.argwhere(acting)[bad]
@@ -158,20 +169,26 @@ class ModuleActor:
                 array[acting] = values
 
     def _policy(
-        self, rows: np.ndarray, mask: torch.Tensor | None, mode: str, generator: torch.Generator | None
+        self,
+        rows: np.ndarray,
+        mask: torch.Tensor | None,
+        slot: torch.Tensor,
+        mode: str,
+        generator: torch.Generator | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         module = self.module
         assert module is not None
         obs = {OBSERVATION: torch.from_numpy(rows).to(self._device)}
         if mask is not None:
             obs[ACTION_MASK] = mask.to(self._device)
+        batch = {Columns.OBS: obs, SLOT: slot.to(self._device)}
         # forward_exploration() would walk all submodules twice per step to switch to eval mode, where they are already.
         if mode == EXPLORE:
-            inputs = module._forward_exploration({Columns.OBS: obs})[Columns.ACTION_DIST_INPUTS]
+            inputs = module._forward_exploration(batch)[Columns.ACTION_DIST_INPUTS]
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
             action = distribution.sample(generator=generator)
         else:
-            inputs = module._forward_inference({Columns.OBS: obs})[Columns.ACTION_DIST_INPUTS]
+            inputs = module._forward_inference(batch)[Columns.ACTION_DIST_INPUTS]
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
             action = distribution.to_deterministic().sample()
         logp = distribution.logp(action)
@@ -197,10 +214,15 @@ class ModuleActor:
 
 
 def make_actors(
-    modules: Mapping[str, TorchRLModule] | None, slots: Mapping[str, ModuleSlots], scaling: ActionScaling
+    modules: Mapping[str, TorchRLModule] | None,
+    slots: Mapping[str, ModuleSlots],
+    scaling: ActionScaling,
+    trained_slots: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, ModuleActor]:
-    """One `ModuleActor` per module."""
+    """One `ModuleActor` per module; see there."""
     return {
-        module_id: ModuleActor(None if modules is None else modules[module_id], module_slots, scaling)
+        module_id: ModuleActor(
+            None if modules is None else modules[module_id], module_slots, scaling, (trained_slots or {}).get(module_id)
+        )
         for module_id, module_slots in slots.items()
     }
