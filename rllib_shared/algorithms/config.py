@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import psutil
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -14,6 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.typing import EnvType
 from ray.util import log_once
 
+from rllib_shared.algorithms.footprint import Footprint, check_memory, footprints
 from rllib_shared.envs.critic_observation import CriticObservationChoice
 from rllib_shared.envs.registry import make_team_env
 from rllib_shared.envs.team_env import TeamEnv
@@ -22,8 +21,6 @@ from rllib_shared.modules.model_config import ModelConfig
 from rllib_shared.sampling.runner import TeamEnvRunner
 from rllib_shared.sharing import SharingChoice
 from rllib_shared.teams import Teams, TeamsChoice
-
-_MEMORY_SHARE = 0.8  # of the machine's memory that one train batch may take, with its copies
 
 
 class TeamPPOConfig(PPOConfig):
@@ -176,6 +173,16 @@ class TeamPPOConfig(PPOConfig):
                 }
         return spec
 
+    def footprints(self) -> list[Footprint]:
+        """Parameters and bytes of each module, before any of them is made."""
+        config = self.copy(copy_frozen=False)
+        env = config.make_team_env()
+        try:
+            config._lay_out(env)
+            return footprints(config, env)
+        finally:
+            env.close()
+
     def validate(self) -> None:
         """Refuse what cannot work, before any Ray actor starts.
 
@@ -183,7 +190,7 @@ class TeamPPOConfig(PPOConfig):
             ValueError: with one sentence on what was given and what to do.
         """
         if not self._is_frozen:
-            ModelConfig.from_dict(self.model_config)
+            ModelConfig.from_dict({**self.model_config, "agent_id": self.agent_id})
             self._try_env()
         self._refuse()
         # RLlib would warn that its new API stack is the default, which is the only one here.
@@ -194,14 +201,17 @@ class TeamPPOConfig(PPOConfig):
         """Make the environment and the modules once on the driver, where an error is seen with its traceback."""
         env = self.make_team_env()
         try:
-            self.team_layout = env.teams
-            self.multi_agent(policies=set(env.teams.module_ids), policy_mapping_fn=env.teams.policy_mapping_fn)
+            self._lay_out(env)
             self._check_bounds(env)
             if not self.in_evaluation:
-                self._check_memory(env)
-                self.get_multi_rl_module_spec(spaces=env.module_spaces()).build()
+                check_memory(self, env, footprints(self, env))
         finally:
             env.close()
+
+    def _lay_out(self, env: TeamEnv) -> None:
+        """Take over who is in which module."""
+        self.team_layout = env.teams
+        self.multi_agent(policies=set(env.teams.module_ids), policy_mapping_fn=env.teams.policy_mapping_fn)
 
     def _refuse(self) -> None:
         """Settings of RLlib that the array path does not read must not be silently ignored."""
@@ -243,23 +253,6 @@ class TeamPPOConfig(PPOConfig):
                     f"module {module_id!r} acts in the bounded {slots.action_space}; "
                     "set normalize_actions=True or clip_actions=True, or actions will leave it"
                 )
-
-    def _check_memory(self, env: TeamEnv) -> None:
-        """Refuse a train batch that cannot fit: it is held by the runner, the learner and the minibatches."""
-        agents = sum(
-            slots.num_slots * int(np.prod(slots.observation_space.shape or ())) for slots in env.teams.modules.values()
-        )
-        critics = sum(int(np.prod(space.shape)) for space in env.critic_spaces.values())
-        steps = self.total_train_batch_size
-        needed = 4 * steps * (2 * agents + 2 * critics)
-        available = psutil.virtual_memory().total
-        if needed > _MEMORY_SHARE * available:
-            raise ValueError(
-                f"a train batch of {steps} env steps of {env.name} takes about {needed / 2**30:.1f} GiB "
-                f"({4 * agents / 2**20:.1f} MiB of observations and {4 * critics / 2**20:.1f} MiB of critic "
-                f"observations per env step, held twice), but this machine has {available / 2**30:.1f} GiB; "
-                "lower train_batch_size_per_learner"
-            )
 
     @property
     def _model_config_auto_includes(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME
 from rllib_shared.algorithms.batch import MinibatchIterator
 from rllib_shared.algorithms.connector import TeamAdvantages
 from rllib_shared.algorithms.weight_sets import SetTraining
+from rllib_shared.sampling.seeds import allow_unfilled_memory
 
 logger = logging.getLogger("rllib_shared")
 
@@ -40,6 +41,7 @@ class TeamPPOLearner(PPOTorchLearner):
     def build(self) -> None:
         """Build, and put the team connector at the end of the pipeline."""
         super().build()
+        allow_unfilled_memory()
         self._norms = []
         slots = self.config.team_layout.modules
         per_module = {module_id: self.config.get_config_for_module(module_id) for module_id in slots}

@@ -21,7 +21,8 @@ _FRACTIONS = ("num_cpus_", "num_gpus_", "min_time_s_")
 _NOT_SETTABLE = {"algo_class", "team_layout", "env_runner_cls", "policies", "policy_mapping_fn"}
 # Read by RLlib's old stack only.
 _NOT_SETTABLE |= {"model", "train_batch_size"}
-_FILLED_IN = {"num_slots", "team_index"}
+_FILLED_IN = {"agent_id", "num_slots", "team_index", "weight_index", "critic_weight_index"}
+_TEAMS = ("sharing", "critic_sharing", "agent_id")
 
 
 def parse_assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
@@ -71,6 +72,9 @@ def apply_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) -> No
             raise ValueError(f"--set {key}: {root!r} has no keys below it; those that have: {', '.join(_NESTED)}")
         elif root == "env":
             config.environment(value)
+        elif root in _TEAMS:
+            # Words, dicts of groups, true or false: the config judges them when it is validated.
+            config.teams(**{root: value})
         else:
             setattr(config, root, _checked(root, getattr(config, root), value))
 

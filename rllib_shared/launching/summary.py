@@ -1,4 +1,4 @@
-"""What a run came to: a table of results, its checkpoints, and how to evaluate them."""
+"""What a run will take; what it came to: a table of results, its checkpoints, and how to evaluate them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,29 @@ import shlex
 from datetime import timedelta
 from pathlib import Path
 
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.tune import Result, ResultGrid
 from rich.console import Console
 from rich.table import Table
 
+from rllib_shared.algorithms.config import TeamPPOConfig
+from rllib_shared.algorithms.footprint import optimizer_seconds
 from rllib_shared.algorithms.ppo import AGENT_STEPS, ENV_STEPS
 from rllib_shared.launching.progress import number, team_numbers
 from rllib_shared.launching.stopping import number_in
 from rllib_shared.sampling.metrics import EPISODE_LENGTH, RETURN_PER_AGENT, SURVIVORS, WIN_RATE
+
+
+def print_footprints(config: AlgorithmConfig, console: Console) -> None:
+    """Say what a run will hold and how long its optimizer will take, before it starts."""
+    if not isinstance(config, TeamPPOConfig):
+        return
+    networks = config.footprints()
+    for network in networks:
+        say(console, str(network))
+    seconds = optimizer_seconds(config, networks)
+    if seconds >= 1:
+        say(console, f"the optimizer's memory traffic alone takes about {seconds:.0f} s per iteration on this CPU")
 
 
 def print_summary(results: ResultGrid, console: Console) -> None:

@@ -25,7 +25,7 @@ from rllib_shared.launching.machine import keep_quiet, share_cores, start_ray
 from rllib_shared.launching.overrides import apply_overrides, parse_assignments
 from rllib_shared.launching.progress import ProgressDisplay
 from rllib_shared.launching.stopping import StopRule, check_limit_keys, checked_limits
-from rllib_shared.launching.summary import print_summary
+from rllib_shared.launching.summary import print_footprints, print_summary
 from rllib_shared.sampling.metrics import RETURN_PER_AGENT
 
 _RECORD = "launch.json"
@@ -101,6 +101,7 @@ def train(
         record = LaunchRecord(str(experiment.path), changes, limits, seed, num_samples)
         run = _new_run(storage, name or f"{experiment.path.stem}_{datetime.now():%Y-%m-%d_%H-%M-%S}")
         config = _prepared(experiment, record)
+        print_footprints(config, Console(stderr=True, highlight=False))
     rule = StopRule(limits)
     progress = ProgressDisplay(rule)
     if seed is not None:

@@ -56,26 +56,24 @@ class StackedLinear(nn.Module):
         gain: of the orthogonal weights, each set's drawn by itself.
 
     Attributes:
-        weight: `[G, out, in]`, a slice is what `nn.Linear` has.
+        weight: `[G, in, out]`, so that its gradient comes out of a product as it is; `nn.Linear` has `[out, in]`.
         bias: `[G, out]`.
     """
 
     def __init__(self, n_in: int, n_out: int, sets: int, gain: float = math.sqrt(2)) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(sets, n_out, n_in))
+        self.weight = nn.Parameter(torch.empty(sets, n_in, n_out))
         self.bias = nn.Parameter(torch.zeros(sets, n_out))
         # Sizes are counted on the meta device, where there is nothing to fill.
         if not self.weight.is_meta:
             for matrix in self.weight.data:
-                nn.init.orthogonal_(matrix, gain)
+                nn.init.orthogonal_(matrix.T, gain)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The layer of each set."""
         if x.dim() == 2:
-            # One wide product instead of G, as the input is the same.
-            every = functional.linear(x, self.weight.flatten(0, 1), self.bias.flatten())
-            return every.unflatten(1, self.bias.shape).transpose(0, 1)
-        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.transpose(1, 2))
+            x = x.expand(len(self.weight), *x.shape)
+        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight)
 
 
 class StackedConv2d(nn.Module):

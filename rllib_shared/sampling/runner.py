@@ -37,7 +37,7 @@ from rllib_shared.sampling.collector import Collector, EpisodeEvents
 from rllib_shared.sampling.episode import TeamEpisode
 from rllib_shared.sampling.fragment import TeamFragment
 from rllib_shared.sampling.metrics import RunnerMetrics
-from rllib_shared.sampling.seeds import env_seeds
+from rllib_shared.sampling.seeds import allow_unfilled_memory, env_seeds
 
 logger = logging.getLogger("rllib_shared")
 
@@ -246,6 +246,7 @@ class TeamEnvRunner(EnvRunner, Checkpointable):
 
     def make_module(self) -> None:
         """Build the inference-only modules from the config."""
+        allow_unfilled_memory()
         spec = self.config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
         module = spec.build()
         module.foreach_module(lambda _module_id, part: part.to(self._device))
