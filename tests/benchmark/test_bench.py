@@ -20,6 +20,7 @@ from rllib_shared.benchmark.work import Work
 from rllib_shared.cli import app
 
 WORK = Work(env="battle_v4", env_config={"map_size": 12}, agents=4, policies=2)
+TINY = ("--map-size", "12", "--hidden", "16", "--env-steps", "40", "--iterations", "1")
 NUMBERS = {
     "sample": 4.0,
     "learn": 2.0,
@@ -35,8 +36,7 @@ NUMBERS = {
 def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """What a tiny benchmark prints, and its JSON."""
     file = tmp_path_factory.mktemp("bench") / "a new folder" / "bench.json"
-    size = ["--map-size", "12", "--hidden", "16", "--env-steps", "40", "--iterations", "1"]
-    outcome = CliRunner().invoke(app, ["bench", *size, "--json", str(file)], env={"COLUMNS": "120"})
+    outcome = CliRunner().invoke(app, ["bench", *TINY, "--json", str(file)], env={"COLUMNS": "120"})
     assert outcome.exit_code == 0, outcome.output
     return outcome.output, json.loads(file.read_text())
 
@@ -86,7 +86,7 @@ def test_help_has_an_example() -> None:
         (["--sharing", "agnet"], "unknown sharing 'agnet'; did you mean 'agent'"),
         (["--sharing", "agent", "--critic-sharing", "teams"], "unknown critic_sharing 'teams'; did you mean 'team'"),
         (["--critic-sharing", "agent"], "critic_sharing='agent' needs sharing to be one of ['all', 'role', 'agent']"),
-        (["--only", "agent"], "the row 'agent' needs --sharing agent, got --sharing team"),
+        (["--only", "agent", *TINY], "the row 'agent' needs --sharing agent, got --sharing team"),
     ],
 )
 def test_wrong_arguments_exit_with_2_and_a_sentence(arguments: list[str], sentence: str) -> None:
