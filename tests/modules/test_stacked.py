@@ -102,3 +102,17 @@ def test_who_a_row_is_must_be_said() -> None:
     actor = Actor(FLAT, 2, ModelConfig(hidden=(4,), num_slots=5, weight_index=SETS))
     with pytest.raises(ValueError, match="the batch has no 'slot' column"):
         actor(torch.zeros(3, 5))
+
+
+def test_a_gradient_is_written_into_the_spare_memory() -> None:
+    layer, x = StackedLinear(6, 5, 4), torch.randn(4, 3, 6)
+    layer(x).square().sum().backward()
+    first = layer.weight.grad
+    assert first is not None
+    expected, memory = first.clone(), first.data_ptr()
+    layer.spare = first
+    layer.zero_grad()
+    del first
+    layer(x).square().sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.data_ptr() == memory and layer.spare is None
+    torch.testing.assert_close(layer.weight.grad, expected, rtol=0, atol=0)
