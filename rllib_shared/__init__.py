@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rllib_shared.algorithms.config import TeamPPOConfig
     from rllib_shared.algorithms.ppo import TeamPPO
+    from rllib_shared.comparison.study import compare
     from rllib_shared.envs.registry import make_env, make_team_env
     from rllib_shared.evaluation.match import play
     from rllib_shared.evaluation.policies import load_policies
@@ -22,6 +23,7 @@ __all__ = [
     "TeamPPO",
     "TeamPPOConfig",
     "Teams",
+    "compare",
     "load_policies",
     "make_env",
     "make_team_env",
@@ -33,6 +35,7 @@ _HOME = {
     "TeamPPO": "rllib_shared.algorithms.ppo",
     "TeamPPOConfig": "rllib_shared.algorithms.config",
     "Teams": "rllib_shared.teams",
+    "compare": "rllib_shared.comparison.study",
     "load_policies": "rllib_shared.evaluation.policies",
     "make_env": "rllib_shared.envs.registry",
     "make_team_env": "rllib_shared.envs.registry",

@@ -1,4 +1,7 @@
-"""The command line: `rllib-shared train|evaluate|bench`. Thin: each command calls one function below this file."""
+"""The command line: `rllib-shared train|evaluate|compare|bench`. Thin: each command calls one function below this file.
+
+The options of `compare` are in `comparison/command.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from rllib_shared.comparison.command import compare
+from rllib_shared.launching.many_values import ManyValuesCommand
 
 app = typer.Typer(
     name="rllib-shared",
@@ -176,6 +182,9 @@ def evaluate(
     console = Console()
     console.print(headline(result), soft_wrap=True, highlight=False)
     console.print(match_table(result))
+
+
+app.command(cls=ManyValuesCommand)(compare)
 
 
 @app.command()

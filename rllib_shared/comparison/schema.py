@@ -56,7 +56,8 @@ class Study:
         opponents: played at every evaluation, the hardest last; empty for an environment without exactly two teams.
         episodes: games per evaluation and opponent.
         points: evaluations after the one before training, evenly spaced; the last one is at the end.
-        config: training settings that are not RLlib's defaults.
+        config: training settings that are not the defaults.
+        overrides: those of them, and of the environment's, that the command line set in place of the experiment's.
         versions: of the libraries.
         machine: in words.
         command: what made the study.
@@ -72,6 +73,7 @@ class Study:
     opponents: list[str] = field(default_factory=list)
     env_config: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     machine: str = ""
     command: str = ""

@@ -69,8 +69,8 @@ def play(
     """
     if episodes < 1 or num_envs < 1:
         raise ValueError(f"episodes and num_envs must be at least 1, got episodes={episodes}, num_envs={num_envs}")
-    home = _resolved(policies)
-    away = None if opponent is None else _resolved(opponent)
+    home = resolved(policies)
+    away = None if opponent is None else resolved(opponent)
     make_env = _env_maker(home, env)
     if video is not None:
         with make_env(True) as stage, VideoFile(video) as film:
@@ -115,7 +115,7 @@ class _Match:
                 f"an opponent needs an environment with two teams, but {first.name} has {len(self._teams.names)}: "
                 f"{preview(self._teams.names)}; play without an opponent"
             )
-        self._seats = [Seat(_seated(side, first), self._teams) for side in (home, away) if side is not None]
+        self._seats = [Seat(seated(side, first), self._teams) for side in (home, away) if side is not None]
         self._table = Lockstep(envs)
         self._deterministic = deterministic
         self._seed = seed
@@ -186,8 +186,12 @@ class _Match:
         )
 
 
-def _resolved(choice: PlayerChoice) -> TeamPolicies | Callable[[TeamEnv], Player]:
-    """Load what is named by a path, find what is named by a word."""
+def resolved(choice: PlayerChoice) -> TeamPolicies | Callable[[TeamEnv], Player]:
+    """Load what is named by a path, find what is named by a word.
+
+    Raises:
+        FileNotFoundError: neither a known word nor a path.
+    """
     if isinstance(choice, str) and choice in SCRIPTED:
         return SCRIPTED[choice]
     if not isinstance(choice, str | Path):
@@ -197,8 +201,12 @@ def _resolved(choice: PlayerChoice) -> TeamPolicies | Callable[[TeamEnv], Player
     return load_policies(choice)
 
 
-def _seated(choice: TeamPolicies | Callable[[TeamEnv], Player], env: TeamEnv) -> Player:
-    """The player, bound to the environment."""
+def seated(choice: TeamPolicies | Callable[[TeamEnv], Player], env: TeamEnv) -> Player:
+    """The player, bound to the environment.
+
+    Raises:
+        ValueError: it cannot play there.
+    """
     if not isinstance(choice, TeamPolicies):
         return choice(env)
     missing = [module_id for module_id in choice.teams.modules if module_id not in choice.modules]

@@ -204,6 +204,11 @@ def _training(checkpoint: Path) -> Training:
             f"{checkpoint} was saved by {saved['class'].__name__}, which is not an algorithm for teams; "
             "give a checkpoint of TeamPPO, or restore this one with Algorithm.from_checkpoint"
         )
+    return training_of(config)
+
+
+def training_of(config: Mapping[str, Any]) -> Training:
+    """What the values of an algorithm's config say that matters for acting."""
     return Training(
         env=config["env"],
         env_config=config["env_config"],

@@ -16,7 +16,7 @@ from typing import Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_AGENT_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED
 from ray.tune import Callback
 from ray.tune.experiment import Trial
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -167,8 +167,11 @@ class ProgressDisplay(Callback):
         progress.state = trial.status
         return progress
 
+    def _line(self, progress: TrialProgress) -> str:
+        return line(progress, self._rule.limits)
+
     def _print_line(self, progress: TrialProgress) -> None:
-        self._print(line(progress, self._rule.limits))
+        self._print(self._line(progress))
         progress.is_news = False
 
     def _print(self, text: str) -> None:
@@ -176,7 +179,7 @@ class ProgressDisplay(Callback):
         self._console.print(text, soft_wrap=True, markup=False)
         self._last_shown = time.monotonic()
 
-    def _table(self) -> Group:
+    def _table(self) -> RenderableType:
         """All trials: a bar and the teams below it."""
         parts: list[Any] = []
         for progress in list(self._trials.values()):
@@ -195,12 +198,12 @@ def counts(progress: TrialProgress, limits: Mapping[str, float]) -> str:
         return "starting" if progress.state == Trial.RUNNING else progress.state.lower()
     counter = progress.shown_counter(limits)
     done = number_in(progress.result, counter)
-    parts = [f"{counter.replace('_', ' ')} {_amount(done)}"]
+    parts = [f"{counter.replace('_', ' ')} {amount(done)}"]
     if counter in limits:
-        parts[0] += f" of {_amount(limits[counter])} ({100 * min(1.0, done / limits[counter]):.0f} %)"
+        parts[0] += f" of {amount(limits[counter])} ({100 * min(1.0, done / limits[counter]):.0f} %)"
     if counter != AGENT_STEPS:
-        parts.append(f"agent steps {_amount(number_in(progress.result, AGENT_STEPS))}")
-    parts.append(f"{_amount(progress.rate(AGENT_STEPS))} agent steps/s")
+        parts.append(f"agent steps {amount(number_in(progress.result, AGENT_STEPS))}")
+    parts.append(f"{amount(progress.rate(AGENT_STEPS))} agent steps/s")
     left = progress.seconds_left(limits)
     if math.isfinite(left):
         parts.append(f"{timedelta(seconds=round(left))} left")
@@ -232,7 +235,7 @@ def number(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
-def _amount(value: float) -> str:
+def amount(value: float) -> str:
     """A counter: whole if large, with a few digits if small."""
     if not math.isfinite(value):
         return "-"

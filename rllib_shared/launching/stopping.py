@@ -50,13 +50,14 @@ class StopRule(FIFOScheduler):
         return self.STOP if self.interrupted or self.is_reached(result) else self.CONTINUE
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The next trial in order; none after an interruption, which ends those that wait."""
-        if not self.interrupted:
-            return super().choose_trial_to_run(tune_controller)
+        """The next trial in order; none after an interruption, which ends those that wait.
+
+        In a resumed run, trials that had reached their limits end as they are.
+        """
         for trial in tune_controller.get_trials():
-            if trial.status == Trial.PENDING:
+            if trial.status == Trial.PENDING and (self.interrupted or self.is_reached(trial.last_result)):
                 tune_controller.stop_trial(trial)
-        return None
+        return None if self.interrupted else super().choose_trial_to_run(tune_controller)
 
 
 def number_in(result: Mapping[str, Any], key: str) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ray import tune
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.tune import CheckpointConfig, ResultGrid, RunConfig, SyncConfig, TuneConfig, Tuner
+from ray.tune import Callback, CheckpointConfig, ResultGrid, RunConfig, SyncConfig, TuneConfig, Tuner
 from ray.tune.experiment import Trial
 from ray.tune.tune_config import ResumeConfig
 from rich.console import Console
@@ -158,22 +158,35 @@ def resume(file: Path, run: Path, *, stop: Sequence[str] = ()) -> tuple[Path, in
         limits = checked_limits(parse_assignments("--stop", stop) or before.limits)
         record = LaunchRecord(str(experiment.path), before.overrides, limits, before.seed, before.num_samples)
         config = _prepared(experiment, record)
-        everything = ResumeConfig.ResumeType.RESUME
-        tuner = Tuner.restore(
-            str(run),
-            config.algo_class,
-            _resume_config=ResumeConfig(finished=everything, unfinished=everything, errored=everything),
-        )
+        tuner = restored_tuner(run, config, ResumeConfig.ResumeType.RESUME)
         rule = StopRule(limits)
         if all(rule.is_reached(result.metrics or {}) for result in tuner.get_results()):
             reached = ", ".join(f"{key}={limit:g}" for key, limit in limits.items())
             raise ValueError(f"{run} has already reached {reached}; give a larger --stop")
     progress = ProgressDisplay(rule)
-    # Tuner.restore offers no way to change these; private, watched by tests/integration/test_command_line.py.
-    tuner._local_tuner._tune_config.scheduler = rule
-    tuner._local_tuner._run_config.callbacks = [progress]
+    rewire(tuner, rule, [progress])
     record.save(run)
     return run, _fit(tuner, rule, progress)
+
+
+def restored_tuner(run: Path, config: AlgorithmConfig, how: ResumeConfig.ResumeType) -> Tuner:
+    """The Tuner of a run, to go on with all of its trials.
+
+    Args:
+        run: its folder.
+        config: of its experiment.
+        how: from the trials' last checkpoints, or from their beginning.
+    """
+    return Tuner.restore(
+        str(run), config.algo_class, _resume_config=ResumeConfig(finished=how, unfinished=how, errored=how)
+    )
+
+
+def rewire(tuner: Tuner, rule: StopRule, callbacks: list[Callback]) -> None:
+    """Give a restored Tuner this session's rule and callbacks."""
+    # Tuner.restore offers no way to change these; private, watched by tests/integration/test_command_line.py.
+    tuner._local_tuner._tune_config.scheduler = rule
+    tuner._local_tuner._run_config.callbacks = callbacks
 
 
 def _new_run(storage: Path, name: str) -> Path:
@@ -210,17 +223,22 @@ def _trial_name(trial: Trial) -> str:
 
 def _fit(tuner: Tuner, rule: StopRule, progress: ProgressDisplay) -> int:
     """Run all trials and print what they came to."""
-    console = Console(stderr=True, highlight=False)
+    results = fit(tuner, rule, progress)
+    print_summary(results, Console(stderr=True, highlight=False))
+    return exit_code(results, rule)
+
+
+def fit(tuner: Tuner, rule: StopRule, progress: ProgressDisplay) -> ResultGrid:
+    """Run all trials; Ctrl-C ends them cleanly."""
     try:
         with _interruptible(rule):
-            results = tuner.fit()
+            return tuner.fit()
     finally:
         progress.close()
-    print_summary(results, console)
-    return _exit_code(results, rule)
 
 
-def _exit_code(results: ResultGrid, rule: StopRule) -> int:
+def exit_code(results: ResultGrid, rule: StopRule) -> int:
+    """What the command ends with."""
     if results.num_errors:
         return FAILED
     return INTERRUPTED if rule.interrupted else OK
