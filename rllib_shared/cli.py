@@ -192,6 +192,17 @@ def bench(
     env: Annotated[str, typer.Option(help="Environment.")] = "battle_v4",
     map_size: Annotated[int | None, typer.Option(help="Side of the map; 45 gives battle 81 against 81.")] = None,
     agents_per_team: Annotated[int | None, typer.Option(help="Exact team size, for battle_v4.")] = None,
+    sharing: Annotated[
+        str,
+        typer.Option(
+            help="Also measure another sharing against the row team: all, role, or agent, which is measured against "
+            "stock RLlib with one policy per agent as well (some minutes with 162 agents)."
+        ),
+    ] = "team",
+    critic_sharing: Annotated[
+        str | None,
+        typer.Option(help="Sharing of that row's critic.  [default: as its actor]", show_default=False),
+    ] = None,
     hidden: Annotated[int, typer.Option(help="Width of the two hidden layers, of policy and value each.")] = 256,
     env_steps: Annotated[int, typer.Option(help="Env steps per iteration, of all copies together.")] = 100,
     num_envs: Annotated[int, typer.Option(help="Env copies, the same number for stock RLlib.")] = 4,
@@ -201,7 +212,10 @@ def bench(
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Measure this row only: team, team_state, stock, stock_central. Repeatable."),
+        typer.Option(
+            help="Measure this row only: team, team_state, stock, stock_central, stock_agent, or the one named for the "
+            "sharing. Repeatable."
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the numbers here.")
@@ -212,25 +226,30 @@ def bench(
     Each row runs in a process of its own, one after the other. Leave the machine alone meanwhile: its load is watched.
 
     Example: `rllib-shared bench --env battle_v4 --map-size 45 --hidden 256 --json bench.json`
+
+    One network per agent, and one critic per team: `rllib-shared bench --sharing agent --critic-sharing team`
     """
     from rich.console import Console
 
-    from rllib_shared.benchmark.run import choose_rows, run
+    from rllib_shared.benchmark.run import check, choose_rows, run
     from rllib_shared.benchmark.table import show
     from rllib_shared.benchmark.work import plan
 
     errors = Console(stderr=True)
     env_config = {"map_size": map_size, "agents_per_team": agents_per_team}
     try:
-        rows = choose_rows(only, stock_central)
+        rows = choose_rows(only, stock_central, sharing)
         work = plan(
             env,
             {key: value for key, value in env_config.items() if value is not None},
+            sharing=sharing,
+            critic_sharing=critic_sharing,
             hidden=hidden,
             env_steps=env_steps,
             num_envs=num_envs,
             iterations=iterations,
         )
+        check(work, rows)
         if json_file is not None:
             json_file.parent.mkdir(parents=True, exist_ok=True)
     except (ValueError, ImportError, OSError) as error:

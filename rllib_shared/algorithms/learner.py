@@ -21,6 +21,7 @@ from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME
 from rllib_shared.algorithms.batch import MinibatchIterator
 from rllib_shared.algorithms.connector import TeamAdvantages
 from rllib_shared.algorithms.weight_sets import SetTraining
+from rllib_shared.modules.stacked import StackedLinear
 from rllib_shared.sampling.seeds import allow_unfilled_memory
 
 logger = logging.getLogger("rllib_shared")
@@ -37,6 +38,7 @@ class TeamPPOLearner(PPOTorchLearner):
     _timestep = 0
     _norms: list[torch.Tensor]
     _sets: dict[str, SetTraining]
+    _stacked: list[StackedLinear]
 
     def build(self) -> None:
         """Build, and put the team connector at the end of the pipeline."""
@@ -58,6 +60,10 @@ class TeamPPOLearner(PPOTorchLearner):
             sets = SetTraining.of(slots[module_id], module, config.kl_coeff, self._device)
             if sets is not None:
                 self._sets[module_id] = sets
+        # A GPU's allocator keeps memory by itself, and DDP has its own for gradients.
+        alone_on_cpu = self._device.type == "cpu" and self.config.num_learners < 2
+        parts = (part for module_id in self._sets for part in self.module[module_id].modules())
+        self._stacked = [part for part in parts if isinstance(part, StackedLinear)] if alone_on_cpu else []
 
     def _create_iterator_if_necessary(
         self,
@@ -174,6 +180,8 @@ class TeamPPOLearner(PPOTorchLearner):
             logger.error("a gradient is NaN or inf: this minibatch is skipped (counted in %s)", NUM_SKIPPED_UPDATES)
             return
         super().apply_gradients(gradients_dict)
+        for layer in self._stacked:
+            layer.spare = layer.weight.grad
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Remember how far training is, for schedules after a restore."""

@@ -20,6 +20,7 @@ import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.metrics import (
     ALL_MODULES,
     ENV_RUNNER_RESULTS,
@@ -30,9 +31,9 @@ from ray.rllib.utils.metrics import (
 )
 
 from rllib_shared.benchmark.load import LoadWatch, peak_memory_mib
-from rllib_shared.benchmark.stock import stock_central_config, stock_config
+from rllib_shared.benchmark.stock import stock_agent_config, stock_central_config, stock_config
 from rllib_shared.benchmark.team import team_config
-from rllib_shared.benchmark.work import STOCK, STOCK_CENTRAL, TEAM, TEAM_STATE, Work
+from rllib_shared.benchmark.work import SHARING_ROWS, STOCK, STOCK_AGENT, STOCK_CENTRAL, TEAM, TEAM_STATE, Work
 from rllib_shared.launching.machine import keep_quiet
 
 CONFIGS: dict[str, Callable[[Work], AlgorithmConfig]] = {
@@ -40,7 +41,15 @@ CONFIGS: dict[str, Callable[[Work], AlgorithmConfig]] = {
     TEAM_STATE: lambda work: team_config(work, "state"),
     STOCK: stock_config,
     STOCK_CENTRAL: stock_central_config,
+    STOCK_AGENT: stock_agent_config,
 }
+
+
+def config_of(row: str, work: Work) -> AlgorithmConfig:
+    """How the row does the work."""
+    if row in SHARING_ROWS:
+        return team_config(work, "own", sharing=row, critic_sharing=work.critic_sharing)
+    return CONFIGS[row](work)
 
 
 @dataclass(frozen=True)
@@ -90,15 +99,16 @@ def measure(row: str, work: Work) -> dict[str, Any]:
 
     Returns:
         `sample`, `learn` and `total`: medians in agent steps per second; `peak_mb`: this process's peak memory in MiB;
-        and what they were computed from.
+        `parameters`: of all networks; and what they were computed from.
     """
     torch.set_num_threads(work.threads)
-    algorithm = CONFIGS[row](work).build_algo()
+    algorithm = config_of(row, work).build_algo()
     try:
         _iterate(algorithm, work)
         watch = LoadWatch()
-        iterations = [_iterate(algorithm, work) for _ in range(work.iterations)]
+        iterations = [_iterate(algorithm, work) for _ in range(work.iterations_of(row))]
         others = watch.others()
+        (parameters,) = [found.get() for found in algorithm.learner_group.foreach_learner(_parameters)]
     finally:
         algorithm.stop()
     return {
@@ -106,6 +116,8 @@ def measure(row: str, work: Work) -> dict[str, Any]:
         "learn": median(iteration.learn_rate(work.epochs) for iteration in iterations),
         "total": median(iteration.total_rate(work.epochs) for iteration in iterations),
         "peak_mb": peak_memory_mib(),
+        "parameters": parameters,
+        "iterations": len(iterations),
         "env_steps": sum(iteration.env_steps for iteration in iterations),
         "agent_steps": sum(iteration.agent_steps for iteration in iterations),
         "rows_trained": sum(iteration.rows_trained for iteration in iterations),
@@ -114,6 +126,11 @@ def measure(row: str, work: Work) -> dict[str, Any]:
         "sync_s": median(iteration.sync_s for iteration in iterations),
         "other_load": others,
     }
+
+
+def _parameters(learner: Learner) -> int:
+    """Parameters of all modules, actors and critics."""
+    return sum(parameter.numel() for module in learner.module.values() for parameter in module.parameters())
 
 
 def _iterate(algorithm: Algorithm, work: Work) -> Iteration:

@@ -13,28 +13,55 @@ from pathlib import Path
 from typing import Any
 
 from rllib_shared.benchmark.load import BUSY, others_now
-from rllib_shared.benchmark.work import ROWS, STOCK, STOCK_CENTRAL, TEAM, TEAM_STATE, Work
-from rllib_shared.teams import unknown
+from rllib_shared.benchmark.team import team_config
+from rllib_shared.benchmark.work import (
+    AGENT,
+    ROWS,
+    SHARING_ROWS,
+    STOCK,
+    STOCK_AGENT,
+    STOCK_CENTRAL,
+    TEAM,
+    TEAM_STATE,
+    Work,
+)
+from rllib_shared.launching.machine import keep_quiet
+from rllib_shared.sharing import unknown
 
 PARTS = ("sample", "learn", "total")
 _LAST_LINES = 20
 
 
-def choose_rows(only: Sequence[str] | None, stock_central: bool) -> list[str]:
+def choose_rows(only: Sequence[str] | None, stock_central: bool, sharing: str = TEAM) -> list[str]:
     """The rows to measure.
 
     Args:
-        only: some of `ROWS`; None or empty for all but `stock_central`, which takes long.
-        stock_central: that one too.
+        only: some of `ROWS`; None or empty for `team`, `team_state`, `stock` and those of the sharing.
+        stock_central: that one too, which takes long.
+        sharing: `"team"`, or one of `SHARING_ROWS`, which is then a row; `"agent"` has one of stock RLlib beside it.
 
     Raises:
-        ValueError: unknown row, with the nearest known ones.
+        ValueError: unknown row, with the nearest known ones; the row of another sharing.
     """
     for row in only or ():
         if row not in ROWS:
             raise ValueError(unknown("row", row, ROWS))
-    chosen = set(only or (TEAM, TEAM_STATE, STOCK)) | ({STOCK_CENTRAL} if stock_central else set())
+        if row in SHARING_ROWS and row != sharing:
+            raise ValueError(f"the row {row!r} needs --sharing {row}, got --sharing {sharing}")
+    chosen = set(only or (TEAM, TEAM_STATE, STOCK, sharing, *([STOCK_AGENT] if sharing == AGENT else [])))
+    chosen |= {STOCK_CENTRAL} if stock_central else set()
     return [row for row in ROWS if row in chosen]
+
+
+def check(work: Work, rows: Sequence[str]) -> None:
+    """Refuse what the sharing cannot do on this machine, before any row starts.
+
+    Raises:
+        ValueError: what `TeamPPOConfig.validate` raises.
+    """
+    keep_quiet()
+    if work.sharing in rows:
+        team_config(work, "own", work.sharing, work.critic_sharing).validate()
 
 
 def run(work: Work, rows: Sequence[str], announce: Callable[[str], None] = lambda row: None) -> dict[str, Any]:
@@ -46,9 +73,11 @@ def run(work: Work, rows: Sequence[str], announce: Callable[[str], None] = lambd
         announce: called with each row's name before it is measured.
 
     Returns:
-        `agents`, `hidden`, per row `sample`, `learn`, `total` (agent steps per second) and `peak_mb` (MiB);
-        `ratio` (team / stock) and `state_cost` (team / team_state) for the three rates, None where a row is
-        missing; `busy` and what it was judged by; the work.
+        `agents`, `hidden`, per row `sample`, `learn`, `total` (agent steps per second), `peak_mb` (MiB) and
+        `parameters`; for the three rates `ratio` (team / stock), `state_cost` (team / team_state), `sharing_ratio`
+        (row of the sharing / the same of stock RLlib) and `sharing_cost` (team / row of the sharing: the time that it
+        takes in multiples of the shared run's), None where a row is missing or the sharing is `team`; `busy` and what
+        it was judged by; the work.
 
     Raises:
         RuntimeError: a row failed; with its last lines.
@@ -66,6 +95,8 @@ def run(work: Work, rows: Sequence[str], announce: Callable[[str], None] = lambd
         **measured,
         "ratio": ratio(measured, TEAM, STOCK),
         "state_cost": ratio(measured, TEAM, TEAM_STATE),
+        "sharing_ratio": ratio(measured, work.sharing, work.stock_counterpart) if work.sharing != TEAM else None,
+        "sharing_cost": ratio(measured, TEAM, work.sharing) if work.sharing != TEAM else None,
         "busy": any(max(before[row], measured[row]["other_load"]) > BUSY for row in measured),
         "load_average": list(average),
         "other_load_before": before,

@@ -1,11 +1,11 @@
-"""The same work as RLlib does it, as fast as its settings allow: the rows `stock` and `stock_central`.
+"""The same work as RLlib does it, as fast as its settings allow: the rows that begin with `stock`.
 
-RLlib's own `MultiAgentEnvRunner`, connectors and learner; one policy per team.
+RLlib's own `MultiAgentEnvRunner`, connectors and learner; one policy per team, or per agent for `stock_agent`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +18,7 @@ from rllib_shared.benchmark.work import TRAINING, Work
 from rllib_shared.envs.critic_observation_env import CriticObservationEnv
 from rllib_shared.envs.team_env import TeamStep
 from rllib_shared.modules.centralized_critic import CentralizedCriticModule
+from rllib_shared.teams import PolicyMapping, Teams
 
 
 class FlatObservationEnv(CriticObservationEnv):
@@ -47,10 +48,21 @@ class FlatObservationEnv(CriticObservationEnv):
 
 def stock_config(work: Work) -> PPOConfig:
     """RLlib's default PPO module, whose critic sees what the actor sees."""
-    model = DefaultModelConfig(
-        fcnet_hiddens=[work.hidden] * 2, fcnet_activation="relu", head_fcnet_hiddens=[], vf_share_layers=False
-    )
-    return _config(work, FlatObservationEnv, {}, RLModuleSpec(model_config=model))
+    return _config(work, FlatObservationEnv, {}, _default_module(work))
+
+
+def stock_agent_config(work: Work) -> PPOConfig:
+    """The same with one policy per agent.
+
+    RLlib fills `minibatch_size` rows of each policy by cycling its data until the policy with most rows is covered, so
+    it trains more rows than there are: the rates count rows trained.
+    """
+    config = _config(work, FlatObservationEnv, {}, _default_module(work), _policy_per_agent)
+    # An agent has one row per env step, so a minibatch covers the env steps that ours do.
+    config.training(minibatch_size=work.minibatch_env_steps)
+    # Otherwise each of the many gradients is checked for NaN twice.
+    config.framework(torch_skip_nan_gradients=True)
+    return config
 
 
 def stock_central_config(work: Work) -> PPOConfig:
@@ -60,16 +72,37 @@ def stock_central_config(work: Work) -> PPOConfig:
     return _config(work, CriticObservationEnv, {"critic_observation": "state"}, spec)
 
 
-def _config(work: Work, env: type[CriticObservationEnv], options: Mapping[str, Any], module: RLModuleSpec) -> PPOConfig:
+def _default_module(work: Work) -> RLModuleSpec:
+    model = DefaultModelConfig(
+        fcnet_hiddens=[work.hidden] * 2, fcnet_activation="relu", head_fcnet_hiddens=[], vf_share_layers=False
+    )
+    return RLModuleSpec(model_config=model)
+
+
+def _policy_per_team(teams: Teams) -> PolicyMapping:
+    return teams.policy_mapping_fn
+
+
+def _policy_per_agent(teams: Teams) -> PolicyMapping:
+    return PolicyMapping({agent: agent for agents in teams.agents.values() for agent in agents})
+
+
+def _config(
+    work: Work,
+    env: type[CriticObservationEnv],
+    options: Mapping[str, Any],
+    module: RLModuleSpec,
+    policies: Callable[[Teams], PolicyMapping] = _policy_per_team,
+) -> PPOConfig:
     env_config = {"env": work.env, "env_config": dict(work.env_config), **options}
     # Made here only to be asked who is in which team.
     made = env(env_config)
-    teams = made.team_env.teams
+    mapping = policies(made.team_env.teams)
     made.close()
     config = PPOConfig()
     config.environment(env, env_config=env_config, disable_env_checking=True, normalize_actions=False)
     config.environment(clip_actions=False)
-    config.multi_agent(policies=set(teams.module_ids), policy_mapping_fn=teams.policy_mapping_fn)
+    config.multi_agent(policies=set(mapping.module_of.values()), policy_mapping_fn=mapping)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=work.num_envs)
     config.learners(num_learners=0)
     config.training(

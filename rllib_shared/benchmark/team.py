@@ -1,21 +1,25 @@
-"""The work as this package does it: the rows `team` and `team_state`."""
+"""The work as this package does it: the rows `team`, `team_state` and those named for another sharing."""
 
 from __future__ import annotations
 
 from rllib_shared.algorithms.config import TeamPPOConfig
-from rllib_shared.benchmark.work import TRAINING, Work
+from rllib_shared.benchmark.work import TEAM, TRAINING, Work
 
 
-def team_config(work: Work, critic_observation: str) -> TeamPPOConfig:
+def team_config(
+    work: Work, critic_observation: str, sharing: str = TEAM, critic_sharing: str | None = None
+) -> TeamPPOConfig:
     """`TeamPPO` with MLPs.
 
     Args:
         work: what to do.
         critic_observation: `"own"` or `"state"`.
+        sharing: see `TeamPPOConfig.teams`.
+        critic_sharing: see `TeamPPOConfig.teams`.
     """
     config = TeamPPOConfig()
     config.environment(work.env, env_config=dict(work.env_config))
-    config.teams(critic_observation=critic_observation)
+    config.teams(sharing=sharing, critic_sharing=critic_sharing, critic_observation=critic_observation)
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=work.num_envs)
     config.learners(num_learners=0)
     config.training(

@@ -1,6 +1,7 @@
 """The common work: what every row of the benchmark does, whichever library does it.
 
-A row is one way to do the work: `team` and `team_state` (`team.py`), `stock` and `stock_central` (`stock.py`).
+A row is one way to do the work: `team`, `team_state` and the other sharings (`team.py`), those that begin with `stock`
+(`stock.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_shared.envs.registry import make_team_env
+from rllib_shared.sharing import SHARING, unknown
 
-TEAM, TEAM_STATE, STOCK, STOCK_CENTRAL = "team", "team_state", "stock", "stock_central"
-ROWS = (TEAM, TEAM_STATE, STOCK, STOCK_CENTRAL)
+TEAM, TEAM_STATE, AGENT = "team", "team_state", "agent"
+STOCK, STOCK_CENTRAL, STOCK_AGENT = "stock", "stock_central", "stock_agent"
+# Rows named for a sharing; `team` is the shared run that they are compared with.
+SHARING_ROWS = tuple(choice for choice in SHARING if choice != TEAM)
+ROWS = (TEAM, TEAM_STATE, STOCK, STOCK_CENTRAL, *SHARING_ROWS, STOCK_AGENT)
 
 _MINIBATCH_AGENT_STEPS = 4096
+_SLOW_ITERATIONS = 2  # of `stock_agent`, where one takes 20 to 40 s with 162 agents
 
 # What PPO does with the data, the same for all rows.
 TRAINING: Mapping[str, Any] = {
@@ -39,11 +45,13 @@ class Work:
         env_config: passed to the environment; values that JSON can hold.
         agents: of all teams at the start of an episode.
         policies: one per team.
+        sharing: which of `SHARING_ROWS` is compared with `team`; `"team"` for none of them.
+        critic_sharing: sharing of that row's critic; None: as its actor.
         hidden: width H of the two hidden layers of the policy's and of the value's MLP.
         env_steps: T per iteration, of all copies together.
         num_envs: env copies E; each takes T / E steps per iteration.
         epochs: passes over the data.
-        iterations: measured ones, after one to warm up.
+        iterations: measured ones, after one to warm up; see `iterations_of`.
         threads: of torch.
         seed: of weights, actions and environments.
     """
@@ -52,6 +60,8 @@ class Work:
     env_config: Mapping[str, Any]
     agents: int
     policies: int
+    sharing: str = TEAM
+    critic_sharing: str | None = None
     hidden: int = 256
     env_steps: int = 100
     num_envs: int = 4
@@ -75,11 +85,22 @@ class Work:
         """The same as RLlib counts it: rows of each policy."""
         return max(1, self.minibatch_agent_steps // self.policies)
 
+    @property
+    def stock_counterpart(self) -> str:
+        """The row in which stock RLlib does what the row `sharing` does."""
+        return STOCK_AGENT if self.sharing == AGENT else STOCK
+
+    def iterations_of(self, row: str) -> int:
+        """Measured iterations of `row`, after one to warm up."""
+        return min(self.iterations, _SLOW_ITERATIONS) if row == STOCK_AGENT else self.iterations
+
 
 def plan(
     env: str,
     env_config: Mapping[str, Any] | None = None,
     *,
+    sharing: str = TEAM,
+    critic_sharing: str | None = None,
     hidden: int = 256,
     env_steps: int = 100,
     num_envs: int = 4,
@@ -90,15 +111,25 @@ def plan(
     Args:
         env: see `Work`.
         env_config: see `Work`.
+        sharing: see `Work`.
+        critic_sharing: see `Work`.
         hidden: see `Work`.
         env_steps: see `Work`.
         num_envs: see `Work`.
         iterations: see `Work`.
 
     Raises:
-        ValueError: a number below 1, steps that do not divide evenly among the copies, an environment that cannot be
-            made, and what `make_env` raises.
+        ValueError: an unknown sharing, critics shared otherwise beside `sharing="team"`, a number below 1, steps that
+            do not divide evenly among the copies, an environment that cannot be made, and what `make_env` raises.
     """
+    for axis, choice in (("sharing", sharing), ("critic_sharing", critic_sharing)):
+        if choice is not None and choice not in SHARING:
+            raise ValueError(unknown(axis, choice, SHARING))
+    if sharing == TEAM and critic_sharing not in {None, TEAM}:
+        raise ValueError(
+            f"critic_sharing={critic_sharing!r} needs sharing to be one of {list(SHARING_ROWS)}, got {sharing!r}: "
+            "the row 'team' shares both, so that the others can be compared with it"
+        )
     for name, value in {
         "hidden": hidden,
         "env_steps": env_steps,
@@ -123,6 +154,8 @@ def plan(
         env_config=dict(env_config or {}),
         agents=agents,
         policies=policies,
+        sharing=sharing,
+        critic_sharing=critic_sharing,
         hidden=hidden,
         env_steps=env_steps,
         num_envs=num_envs,

@@ -235,6 +235,12 @@ def _judged(study: Study, trial: pd.DataFrame) -> pd.DataFrame:
 def _run(study: Study, trial: pd.DataFrame) -> Run:
     judged = _judged(study, trial)
     last = judged.iloc[-1]
+    for column in ("agent_steps", "train_seconds"):
+        if not judged[column].is_monotonic_increasing or judged[column].iloc[0] == last[column]:
+            raise ValueError(
+                f"{RESULTS_FILE}: {column} of trial {last['trial']!r} must grow from evaluation to evaluation, got "
+                f"{judged[column].tolist()}; the file is damaged"
+            )
     at_the_end = trial[(trial["point"] == study.points) & trial["win_rate"].notna()]
     return Run(
         int(last["seed"]),

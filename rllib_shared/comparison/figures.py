@@ -248,5 +248,5 @@ def _cost(analysis: Analysis) -> Figure:
             range(len(arms)), values, height=0.6, color=[_COLOURS[i % len(_COLOURS)] for i in range(len(arms))]
         )
         axes.bar_label(bars, [number(value, decimals([value])) for value in values], padding=3)
-        axes.set(xlabel=title.replace(" (", "\n("), xlim=(0, 1.3 * max(values)))
+        axes.set(xlabel=title.replace(" (", "\n("), xlim=(0, 1.3 * max(values) or 1.0))
     return figure

@@ -7,6 +7,7 @@ matrix products, and come back in their old order. G networks cost one call per 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -58,7 +59,11 @@ class StackedLinear(nn.Module):
     Attributes:
         weight: `[G, in, out]`, so that its gradient comes out of a product as it is; `nn.Linear` has `[out, in]`.
         bias: `[G, out]`.
+        spare: memory like `weight` for its next gradient, or None. A learner on a CPU returns the last gradient here:
+            new memory for one costs as much time as its product.
     """
+
+    spare: torch.Tensor | None = None
 
     def __init__(self, n_in: int, n_out: int, sets: int, gain: float = math.sqrt(2)) -> None:
         super().__init__()
@@ -73,7 +78,31 @@ class StackedLinear(nn.Module):
         """The layer of each set."""
         if x.dim() == 2:
             x = x.expand(len(self.weight), *x.shape)
+        if self.spare is not None and torch.is_grad_enabled():
+            return _ProductIntoSpare.apply(x, self.weight, self.bias, self)
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight)
+
+
+class _ProductIntoSpare(torch.autograd.Function):
+    """`StackedLinear.forward`, whose weight's gradient is written into the layer's spare memory."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, layer: StackedLinear
+    ) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.layer = layer
+        return torch.baddbmm(bias.unsqueeze(1), x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor, None]:
+        x, weight = ctx.saved_tensors
+        of_x = torch.bmm(gradient, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        # Taken out, so that autograd keeps it as it is instead of copying it, and a second use gets memory of its own.
+        spare, ctx.layer.spare = ctx.layer.spare, None
+        transposed = x.transpose(1, 2)
+        of_weight = torch.bmm(transposed, gradient) if spare is None else torch.bmm(transposed, gradient, out=spare)
+        return of_x, of_weight, gradient.sum(1), None
 
 
 class StackedConv2d(nn.Module):

@@ -20,14 +20,23 @@ from rllib_shared.benchmark.work import Work
 from rllib_shared.cli import app
 
 WORK = Work(env="battle_v4", env_config={"map_size": 12}, agents=4, policies=2)
+TINY = ("--map-size", "12", "--hidden", "16", "--env-steps", "40", "--iterations", "1")
+NUMBERS = {
+    "sample": 4.0,
+    "learn": 2.0,
+    "total": 1.0,
+    "peak_mb": 500.0,
+    "parameters": 1_000_000,
+    "iterations": 5,
+    "other_load": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
     """What a tiny benchmark prints, and its JSON."""
     file = tmp_path_factory.mktemp("bench") / "a new folder" / "bench.json"
-    size = ["--map-size", "12", "--hidden", "16", "--env-steps", "40", "--iterations", "1"]
-    outcome = CliRunner().invoke(app, ["bench", *size, "--json", str(file)], env={"COLUMNS": "120"})
+    outcome = CliRunner().invoke(app, ["bench", *TINY, "--json", str(file)], env={"COLUMNS": "120"})
     assert outcome.exit_code == 0, outcome.output
     return outcome.output, json.loads(file.read_text())
 
@@ -36,12 +45,13 @@ def test_bench_writes_rates_ratios_and_peak_memory(bench: tuple[str, dict[str, A
     _, result = bench
     assert (result["agents"], result["hidden"]) == (4, 16)
     for row in ("team", "team_state", "stock"):
-        assert all(result[row][part] > 0 for part in ("sample", "learn", "total", "peak_mb"))
+        assert all(result[row][part] > 0 for part in ("sample", "learn", "total", "peak_mb", "parameters"))
         assert result[row]["total"] < min(result[row]["sample"], result[row]["learn"])
     for part in ("sample", "learn", "total"):
         assert result["ratio"][part] == pytest.approx(result["team"][part] / result["stock"][part])
         assert result["state_cost"][part] == pytest.approx(result["team"][part] / result["team_state"][part])
     assert isinstance(result["busy"], bool)
+    assert (result["sharing_ratio"], result["sharing_cost"]) == (None, None), "nothing but `team` was asked for"
 
 
 def test_all_rows_do_the_same_work_and_only_living_agents_count(bench: tuple[str, dict[str, Any]]) -> None:
@@ -73,6 +83,10 @@ def test_help_has_an_example() -> None:
         (["--env", "batle_v4"], "unknown env 'batle_v4'; did you mean 'battle_v4'"),
         (["--map-size", "3"], "size of map must be at least 12"),
         (["--only", "stok"], "unknown row 'stok'; did you mean 'stock'"),
+        (["--sharing", "agnet"], "unknown sharing 'agnet'; did you mean 'agent'"),
+        (["--sharing", "agent", "--critic-sharing", "teams"], "unknown critic_sharing 'teams'; did you mean 'team'"),
+        (["--critic-sharing", "agent"], "critic_sharing='agent' needs sharing to be one of ['all', 'role', 'agent']"),
+        (["--only", "agent", *TINY], "the row 'agent' needs --sharing agent, got --sharing team"),
     ],
 )
 def test_wrong_arguments_exit_with_2_and_a_sentence(arguments: list[str], sentence: str) -> None:
@@ -100,13 +114,21 @@ def test_only_the_rows_asked_for_are_measured() -> None:
     assert choose_rows(None, stock_central=False) == ["team", "team_state", "stock"]
     assert choose_rows(None, stock_central=True) == ["team", "team_state", "stock", "stock_central"]
     assert choose_rows(["team_state"], stock_central=False) == ["team_state"]
+    assert choose_rows(["stock_agent", "agent"], stock_central=False, sharing="agent") == ["agent", "stock_agent"]
+
+
+@pytest.mark.parametrize(
+    ("sharing", "more"), [("all", ["all"]), ("role", ["role"]), ("agent", ["agent", "stock_agent"])]
+)
+def test_another_sharing_is_measured_beside_the_usual_rows(sharing: str, more: list[str]) -> None:
+    assert choose_rows(None, stock_central=False, sharing=sharing) == ["team", "team_state", "stock", *more]
 
 
 @pytest.mark.parametrize(("before", "during", "busy"), [(0.02, 0.03, False), (0.5, 0.0, True), (0.0, 0.5, True)])
 def test_numbers_from_a_busy_machine_are_not_called_good(
     monkeypatch: pytest.MonkeyPatch, before: float, during: float, busy: bool
 ) -> None:
-    numbers = {"sample": 4.0, "learn": 2.0, "total": 1.0, "peak_mb": 500.0, "other_load": during}
+    numbers = {**NUMBERS, "other_load": during}
     monkeypatch.setattr(run_file, "others_now", lambda: before)
     monkeypatch.setattr(run_file, "measure_in_subprocess", lambda row, work: numbers)
     result = run(WORK, ["team", "team_state"])

@@ -96,6 +96,18 @@ def test_cells_that_are_no_numbers_are_named(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
+def test_steps_that_do_not_grow_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, {"team": [1.0]})
+    path = tmp_path / RESULTS_FILE
+    text = path.read_text()
+    for steps in ("0", "3000000"):
+        path.write_text(
+            text.replace(",150000,", f",{steps},").replace(",300000,", f",{0 if steps == '0' else 300000},")
+        )
+        with pytest.raises(ValueError, match="agent_steps of trial 'team_0' must grow"):
+            write_report(tmp_path)
+
+
 def test_the_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     study = write(tmp_path, {"team": [1.0], "agent": [2.0]}, opponents=())
     assert read_study(tmp_path) == study

@@ -281,3 +281,19 @@ def test_integer_rewards_and_float64_observations_become_float32() -> None:
     assert {critic.dtype for critic in step.critic_observation.values()} == {np.dtype(np.float32)}
     step = env.step(everyone(env, step, 5))
     assert {part.reward.dtype for part in step.modules.values()} == {np.dtype(np.float32)}
+
+
+class Visitors(CoinGame):
+    """Says who is there, but not who may ever come."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict, dict]:
+        self.possible_agents = ["player_0", "player_1"]
+        started = super().reset(seed, options)
+        self.possible_agents = []
+        return started
+
+
+def test_weights_per_agent_need_a_list_of_all_agents() -> None:
+    assert wrap_parallel_env(Visitors()).teams.names == ("player",)
+    with pytest.raises(ValueError, match=r"does not say in possible_agents.*weights per agent would have no bound"):
+        wrap_parallel_env(Visitors(), critic_sharing="agent")

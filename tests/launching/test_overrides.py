@@ -68,7 +68,7 @@ def test_env_config_keys_are_those_of_the_environment_that_is_set_with_them() ->
         ("lr=fast", "expected a number"),
         ("use_kl_loss=1", "expected true or false"),
         ("minibatch_size=1.5", "expected a whole number"),
-        ("sharing=3", "expected a word"),
+        ("batch_mode=3", "expected a word"),
         ("callbacks_class=x", "set it in the experiment file"),
         ("lr", "takes KEY=VALUE, got 'lr'"),
     ],
