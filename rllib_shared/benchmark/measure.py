@@ -35,6 +35,7 @@ from rllib_shared.benchmark.stock import stock_agent_config, stock_central_confi
 from rllib_shared.benchmark.team import team_config
 from rllib_shared.benchmark.work import SHARING_ROWS, STOCK, STOCK_AGENT, STOCK_CENTRAL, TEAM, TEAM_STATE, Work
 from rllib_shared.launching.machine import keep_quiet
+from rllib_shared.sampling.seeds import allow_unfilled_memory
 
 CONFIGS: dict[str, Callable[[Work], AlgorithmConfig]] = {
     TEAM: lambda work: team_config(work, "own"),
@@ -102,6 +103,8 @@ def measure(row: str, work: Work) -> dict[str, Any]:
         `parameters`: of all networks; and what they were computed from.
     """
     torch.set_num_threads(work.threads)
+    # Every row has a seed; what RLlib's seeding costs beside must not be counted against stock RLlib.
+    allow_unfilled_memory()
     algorithm = config_of(row, work).build_algo()
     try:
         _iterate(algorithm, work)

@@ -7,8 +7,6 @@ them is in `collect.py`.
 from __future__ import annotations
 
 import copy
-import resource
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_AGENT_STEPS_SAMPLED,
 from ray.tune.result import SHOULD_CHECKPOINT, TIME_TOTAL_S, TRAINING_ITERATION
 
 from rllib_shared.algorithms.ppo import AGENT_STEPS, ENV_STEPS
+from rllib_shared.benchmark.load import peak_memory_mib
 from rllib_shared.evaluation.match import play
 from rllib_shared.evaluation.policies import TeamPolicies, training_of
 from rllib_shared.evaluation.result import MatchResult
@@ -107,12 +106,6 @@ def policies_of(algorithm: Algorithm, *, as_now: bool = False) -> TeamPolicies:
     return TeamPolicies(
         copy.deepcopy(modules) if as_now else modules, training_of(vars(algorithm.config)), Path(algorithm.logdir)
     )
-
-
-def peak_memory_mib() -> float:
-    """The most memory that this process ever held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # bytes there, KiB here
 
 
 def _sampled(result: Mapping[str, Any]) -> dict[str, float]:
