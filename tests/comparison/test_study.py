@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,15 @@ from ray.tune.result import TIME_TOTAL_S
 
 import rllib_shared
 from rllib_shared.algorithms.config import TeamPPOConfig
+from rllib_shared.comparison import evaluation_points
 from rllib_shared.comparison.arms import make_arms, same_arms
 from rllib_shared.comparison.collect import read_rows
-from rllib_shared.comparison.evaluation_points import EVALUATIONS, EvaluationPoints
+from rllib_shared.comparison.evaluation_points import EVALUATIONS, EvaluationPoints, policies_of
 from rllib_shared.comparison.plan import Wishes, difference, make_plan
 from rllib_shared.comparison.schema import read_failures, read_study
 from rllib_shared.evaluation.match import play
 from rllib_shared.evaluation.policies import load_policies
+from rllib_shared.evaluation.result import MatchResult
 from rllib_shared.launching.errors import UsageError
 from tests.comparison.experiments import TINY_BATTLE, TINY_SPREAD, check_complete, write
 
@@ -112,9 +115,20 @@ def test_a_resumed_study_takes_what_is_not_said_from_before_and_tells_what_diffe
         assert said in difference(before, make_plan(tiny_battle(), changed, before).study)
 
 
-def test_evaluations_change_nothing_of_the_training_and_take_none_of_its_time(ray_session: None) -> None:
+def test_evaluations_change_nothing_of_the_training_and_take_none_of_its_time(
+    ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, elapsed = time.time, [0.0]
+    monkeypatch.setattr(time, "time", lambda: clock() + elapsed[0])
+
+    def long_match(*args: Any, **kwargs: Any) -> MatchResult:
+        elapsed[0] += 1000
+        return play(*args, **kwargs)
+
+    monkeypatch.setattr(evaluation_points, "play", long_match)
+
     def trained(config: TeamPPOConfig) -> tuple[list[dict[str, Any]], list[np.ndarray]]:
-        algo = config.build_algo()
+        algo = config.training(lr=0.01).build_algo()
         results = [algo.train() for _ in range(3)]
         weights = algo.learner_group.get_weights()
         algo.stop()
@@ -131,9 +145,22 @@ def test_evaluations_change_nothing_of_the_training_and_take_none_of_its_time(ra
     assert [result["agent_steps"] for result in results] == [result["agent_steps"] for result in plain]
     evaluations = {result["env_steps"]: [e["point"] for e in result.get(EVALUATIONS, [])] for result in results}
     assert evaluations == {40: [0], 80: [1], 120: [2]}
-    last = results[-1]
-    assert last[EVALUATIONS][0]["train_seconds"] == last[TIME_TOTAL_S]
-    assert last[TIME_TOTAL_S] == pytest.approx(sum(result["time_this_iter_s"] for result in results))
+    assert results[-1][TIME_TOTAL_S] < 1000 < elapsed[0]
+    assert results[-1][EVALUATIONS][0]["train_seconds"] == results[-1][TIME_TOTAL_S]
+
+
+def test_the_first_point_is_played_by_policies_that_were_never_trained(ray_session: None) -> None:
+    algo = tiny_battle().training(lr=0.1, num_epochs=5).build_algo()
+    points = EvaluationPoints("env_steps", 40, 1, ["random"], 4)
+    points.on_algorithm_init(algorithm=algo)
+    untrained = play(policies_of(algo), opponent="random", episodes=4, seed=5)
+    result = algo.train()
+    points.on_train_result(algorithm=algo, result=result)
+    algo.stop()
+    returns = [evaluation["return_per_agent"] for evaluation in result[EVALUATIONS]]
+    expected = [value for value in untrained.evaluated.return_per_agent.values() if value is not None]
+    assert returns[0] == pytest.approx(np.mean(expected))
+    assert returns[1] != returns[0]
 
 
 def test_a_failed_trial_is_listed_the_others_go_on_and_it_is_tried_again(
