@@ -56,6 +56,8 @@ class StopRule(FIFOScheduler):
         """
         for trial in tune_controller.get_trials():
             if trial.status == Trial.PENDING and (self.interrupted or self.is_reached(trial.last_result)):
+                # Tune's results ask for the folder also of a trial that never ran.
+                trial.init_local_path()
                 tune_controller.stop_trial(trial)
         return None if self.interrupted else super().choose_trial_to_run(tune_controller)
 
