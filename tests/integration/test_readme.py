@@ -13,7 +13,7 @@ README = Path(__file__).parents[2] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["in Python", "your own environment"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["who shares", "in Python", "your own environment"])
 def test_the_readme_s_python_runs_as_printed(block: str, tmp_path: Path) -> None:
     script = tmp_path / "block.py"
     # A shorter run than the reader's, and a Ray as small as the tests'.
