@@ -46,7 +46,9 @@ class Controller:
     """What the rule uses of Tune's: the trials, and a way to stop one."""
 
     def __init__(self, *states: str) -> None:
-        self.trials = [SimpleNamespace(status=state) for state in states]
+        self.trials = [
+            SimpleNamespace(status=state, last_result={}, init_local_path=lambda: None) for state in states
+        ]
 
     def get_trials(self) -> list[Any]:
         return self.trials
@@ -64,6 +66,14 @@ def test_an_interruption_ends_waiting_trials_at_once_and_running_ones_with_their
     assert rule.choose_trial_to_run(controller) is None
     assert [trial.status for trial in controller.trials] == [Trial.RUNNING, Trial.TERMINATED]
     assert rule.on_trial_result(controller, controller.trials[0], RESULT) == StopRule.STOP
+
+
+def test_a_resumed_trial_that_had_reached_its_limit_is_not_started_again() -> None:
+    rule = StopRule({"iterations": 5})
+    controller = Controller(Trial.PENDING, Trial.PENDING)
+    controller.trials[0].last_result = RESULT
+    assert rule.choose_trial_to_run(controller) is controller.trials[1]
+    assert [trial.status for trial in controller.trials] == [Trial.TERMINATED, Trial.PENDING]
 
 
 @pytest.mark.parametrize(
