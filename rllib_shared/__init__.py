@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rllib_shared.algorithms.ppo import TeamPPO
     from rllib_shared.comparison.study import compare
     from rllib_shared.envs.registry import make_env, make_team_env
+    from rllib_shared.evaluation.export import export_policy
     from rllib_shared.evaluation.match import play
     from rllib_shared.evaluation.policies import load_policies
     from rllib_shared.modules.centralized_critic import CentralizedCriticModule
@@ -24,6 +25,7 @@ __all__ = [
     "TeamPPOConfig",
     "Teams",
     "compare",
+    "export_policy",
     "load_policies",
     "make_env",
     "make_team_env",
@@ -36,6 +38,7 @@ _HOME = {
     "TeamPPOConfig": "rllib_shared.algorithms.config",
     "Teams": "rllib_shared.teams",
     "compare": "rllib_shared.comparison.study",
+    "export_policy": "rllib_shared.evaluation.export",
     "load_policies": "rllib_shared.evaluation.policies",
     "make_env": "rllib_shared.envs.registry",
     "make_team_env": "rllib_shared.envs.registry",

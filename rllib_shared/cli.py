@@ -1,4 +1,4 @@
-"""The command line: `rllib-shared train|evaluate|compare|bench`. Thin: each command calls one function below this file.
+"""The command line: `rllib-shared train|evaluate|compare|export|bench`. Thin: each calls one function below this file.
 
 The options of `compare` are in `comparison/command.py`.
 """
@@ -185,6 +185,36 @@ def evaluate(
 
 
 app.command(cls=ManyValuesCommand)(compare)
+
+
+@app.command()
+def export(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="RUN_OR_CHECKPOINT", help="Folder of a run, a trial or a checkpoint.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write into: new, or an earlier export.")],
+    agent: Annotated[str | None, typer.Option(help="Export this agent's policy, e.g. red_17.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Export a policy whose agents all act alike, e.g. red, or a sharing group.")
+    ] = None,
+) -> None:
+    """Write one agent's policy as a plain RLModule checkpoint and as TorchScript, which needs torch only.
+
+    Checkpoints are pickles: export only those that you trust.
+
+    Example: `rllib-shared export runs/battle --agent red_17 --out red_17`
+    """
+    from rllib_shared.evaluation.export import DESCRIPTION, TORCHSCRIPT, export_policy, usage
+    from rllib_shared.launching.errors import UsageError, refusing
+
+    try:
+        with refusing():
+            folder = export_policy(checkpoint, agent=agent, policy=policy, out=out)
+    except UsageError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    typer.echo(f"{folder}: an RLModule checkpoint, {TORCHSCRIPT} (TorchScript) and {DESCRIPTION} (what it takes)")
+    typer.echo(usage(folder))
 
 
 @app.command()
