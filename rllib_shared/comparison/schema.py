@@ -222,9 +222,7 @@ def read_results(directory: Path, study: Study) -> pd.DataFrame:
     """
     path = directory / RESULTS_FILE
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{directory} holds no {RESULTS_FILE}: no trial was evaluated yet; let the study run on"
-        )
+        raise FileNotFoundError(f"{directory} holds no {RESULTS_FILE}: no trial was evaluated yet; let it run on")
     try:
         rows = pd.read_csv(
             path, dtype=dict.fromkeys(_TEXTS, str), keep_default_na=False, na_values=dict.fromkeys(_MAY_BE_EMPTY, "")

@@ -46,9 +46,7 @@ class Controller:
     """What the rule uses of Tune's: the trials, and a way to stop one."""
 
     def __init__(self, *states: str) -> None:
-        self.trials = [
-            SimpleNamespace(status=state, last_result={}, init_local_path=lambda: None) for state in states
-        ]
+        self.trials = [SimpleNamespace(status=state, last_result={}, init_local_path=lambda: None) for state in states]
 
     def get_trials(self) -> list[Any]:
         return self.trials
