@@ -74,9 +74,16 @@ class StudyDisplay(ProgressDisplay):
                 amount(one.rate(AGENT_STEPS)) if one is not None else _NOTHING,
                 f"{last.point} of {self._study.points}" if last is not None else _NOTHING,
                 _score(last) if last is not None else _NOTHING,
-                one.state.lower() if one is not None else "waiting",
+                self._state(name, one),
             )
         return Group(table, self._overall())
+
+    def _state(self, name: str, progress: TrialProgress | None) -> str:
+        if name in self._files.failures:
+            return "failed"
+        if name in self._files.finished(self._study):
+            return "done"
+        return progress.state.lower() if progress is not None else "waiting"
 
     def _overall(self) -> str:
         """How much of the whole study is done, and how long the rest takes if it goes on like this."""

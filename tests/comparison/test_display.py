@@ -1,0 +1,30 @@
+"""What is shown while a study runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from rllib_shared.comparison.collect import StudyFiles
+from rllib_shared.comparison.display import StudyDisplay
+from rllib_shared.comparison.schema import Failure
+from rllib_shared.launching.stopping import StopRule
+from tests.comparison.studies import POINTS, row, write
+
+
+def test_the_table_has_every_trial_also_those_of_an_earlier_session(tmp_path: Path) -> None:
+    study = write(tmp_path, {"team": [1.0, 1.0], "agent": [2.0, 2.0]})
+    files = StudyFiles(tmp_path, study)
+    files.rows["team_seed0"] = [row("team", 0, POINTS, "greedy", 1.25)]
+    files.rows["team_seed1"] = [row("team", 1, 1, "greedy", 4.0)]
+    files.failures["agent_seed0"] = Failure("agent", 0, "agent_seed0", "OSError: disk full")
+    console = Console(width=140, record=True, quiet=True)
+    console.print(StudyDisplay(StopRule(study.stop), study, files)._table())
+    lines = {line.split()[0]: line for line in console.export_text().splitlines() if line.strip()}
+    assert "100 %" in lines["team_seed0"] and f"{POINTS} of {POINTS}" in lines["team_seed0"]
+    assert "return per agent 1.25, win rate 0.50 against greedy" in lines["team_seed0"]
+    assert lines["team_seed0"].split()[-1] == "done"
+    assert "25 %" in lines["team_seed1"] and lines["team_seed1"].split()[-1] == "waiting"
+    assert lines["agent_seed0"].split()[-1] == "failed"
+    assert lines["1"].startswith("1 of 4 trials done, 1 failed")
