@@ -21,7 +21,7 @@ from rllib_shared.comparison.schema import Row, Study
 from rllib_shared.launching.progress import ProgressDisplay, TrialProgress, amount, counts, number
 from rllib_shared.launching.stopping import StopRule
 
-_BAR_WIDTH = 20
+_BAR_WIDTH = 10
 _NOTHING = "-"
 
 
@@ -60,9 +60,9 @@ class StudyDisplay(ProgressDisplay):
         return " | ".join([*parts, self._overall()])
 
     def _table(self) -> RenderableType:
-        table = Table(box=None, padding=(0, 2), header_style="dim")
-        for title in ("trial", "", "done", "agent steps/s", "evaluation", "latest score", ""):
-            table.add_column(title, justify="left" if title in ("trial", "", "latest score") else "right")
+        table = Table(box=None, padding=(0, 1), header_style="dim")
+        for title in ("trial", "", "done", "agent steps/s", "played", "return", "wins", ""):
+            table.add_column(title, justify="left" if title in ("trial", "") else "right", no_wrap=title == "trial")
         progress = {one.name: one for one in self._trials.values()}
         for name in trials_of(self._study):
             done, last = self._fraction(name), self._last(name)
@@ -72,8 +72,9 @@ class StudyDisplay(ProgressDisplay):
                 ProgressBar(total=1.0, completed=done, width=_BAR_WIDTH),
                 f"{100 * done:.0f} %",
                 amount(one.rate(AGENT_STEPS)) if one is not None else _NOTHING,
-                f"{last.point} of {self._study.points}" if last is not None else _NOTHING,
-                _score(last) if last is not None else _NOTHING,
+                f"{last.point}/{self._study.points}" if last is not None else _NOTHING,
+                number(last.return_per_agent) if last is not None else _NOTHING,
+                f"{100 * last.win_rate:.0f} %" if last is not None and last.win_rate is not None else _NOTHING,
                 self._state(name, one),
             )
         return Group(table, self._overall())
