@@ -61,8 +61,12 @@ class StudyDisplay(ProgressDisplay):
 
     def _table(self) -> RenderableType:
         table = Table(box=None, padding=(0, 1), header_style="dim")
-        for title in ("trial", "", "done", "agent steps/s", "played", "return", "wins", ""):
-            table.add_column(title, justify="left" if title in ("trial", "") else "right", no_wrap=title == "trial")
+        for title in ("trial", "", "done", "agent steps/s", "played", "return", "wins", "state"):
+            table.add_column(
+                title,
+                justify="left" if title in ("trial", "", "state") else "right",
+                no_wrap=title in ("trial", "state"),
+            )
         progress = {one.name: one for one in self._trials.values()}
         for name in trials_of(self._study):
             done, last = self._fraction(name), self._last(name)
