@@ -2,18 +2,32 @@
 
 What this shows
 ---------------
-Three ways to train the same game on the same data per update: one network per team (actor and critic), one actor per
-agent under one critic per team, and one actor and critic per agent. The critic reads the whole map in all of them. Both
-teams learn by self-play; at fixed points of training each arm plays the same games against opponents that never change
-(random, and a greedy fighter), sides swapped.
+Four ways to train the same game on the same data per update: actor and critic each shared by a team or one per agent.
+The critic reads the whole map in all of them. Both teams learn by self-play; at fixed points of training each arm plays
+the same games against opponents that never change (random, and a greedy fighter), sides swapped.
 
 How to run
 ----------
-    rllib-shared compare experiments/sharing_vs_per_agent.py --sharing team agent --critic-sharing team --seeds 5 \\
-        --out studies/battle
     python experiments/sharing_vs_per_agent.py --out studies/battle
 
+which is
+
+    rllib-shared compare experiments/sharing_vs_per_agent.py --sharing team agent --critic-sharing team agent \\
+        --seeds 5 --episodes 10 --points 8 --out studies/battle
+
 The file is also an experiment by itself: `rllib-shared train experiments/sharing_vs_per_agent.py --set sharing=agent`.
+
+Results to expect
+-----------------
+Seen with 5 seeds, return per agent against the greedy fighter after 8 000 env steps (IQM and 95 % interval):
+
+    actor   critic   score               mean over training
+    team    team     2.17 [1.64, 2.74]   0.97 [0.88, 1.10]
+    team    agent    2.34 [2.21, 2.58]   0.97 [0.76, 1.09]
+    agent   team     0.65 [0.52, 0.82]   0.15 [0.11, 0.22]
+    agent   agent    0.49 [0.39, 0.64]   0.09 [0.06, 0.12]
+
+All arms win every game against random play; none of them beats the greedy fighter so early.
 """
 
 from __future__ import annotations
@@ -23,7 +37,7 @@ import sys
 from rllib_shared.algorithms.config import TeamPPOConfig
 from rllib_shared.cli import main as cli
 
-STOP = {"env_steps": 10_000}
+STOP = {"env_steps": 8_000}
 
 
 def config() -> TeamPPOConfig:
@@ -40,7 +54,8 @@ def config() -> TeamPPOConfig:
 
 def main() -> None:
     """Launch the study, as `rllib-shared compare` does."""
-    cli(["compare", __file__, "--sharing", "team", "agent", *sys.argv[1:]])
+    arms = ["--sharing", "team", "agent", "--critic-sharing", "team", "agent"]
+    cli(["compare", __file__, *arms, "--episodes", "10", "--points", "8", *sys.argv[1:]])
 
 
 if __name__ == "__main__":
