@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from rllib_shared.sampling.metrics import RETURN_PER_AGENT, TEAMS
 AGENT_STEPS = "agent_steps"
 ENV_STEPS = "env_steps"
 _MAX_EMPTY_ITERATIONS = 3
+_RESTART_S = 60.0  # that a runner's process may take to come back on a busy machine
 
 
 class TeamPPO(PPO):
@@ -31,6 +34,7 @@ class TeamPPO(PPO):
     """
 
     _empty_iterations = 0
+    _last_samples = math.inf
 
     @classmethod
     def get_default_config(cls) -> TeamPPOConfig:
@@ -73,13 +77,15 @@ class TeamPPO(PPO):
         """One iteration.
 
         Raises:
-            RuntimeError: a runner failed, or several iterations in a row brought no samples.
+            RuntimeError: a runner failed, or several iterations in a row brought no samples, for longer than a runner
+                takes to come back (a minute, or `env_runner_restore_timeout_s` if that is less).
         """
         results = super().step()
         runners = results.get(ENV_RUNNER_RESULTS, {})
         sampled = runners.get(NUM_ENV_STEPS_SAMPLED, 0)
         if sampled > 0:  # False for NaN too
             self._empty_iterations = 0
+            self._last_samples = time.monotonic()
         else:
             self._handle_empty_iteration()
         results[ENV_STEPS] = int(runners.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
@@ -93,7 +99,10 @@ class TeamPPO(PPO):
         """Stock only logs a warning, and a run would go on for ever without learning."""
         self.restore_env_runners(self.env_runner_group)
         self._empty_iterations += 1
-        if self._empty_iterations >= _MAX_EMPTY_ITERATIONS:
+        self._last_samples = min(self._last_samples, time.monotonic())
+        patience = min(_RESTART_S, self.config.env_runner_restore_timeout_s)
+        waited = time.monotonic() - self._last_samples
+        if self._empty_iterations >= _MAX_EMPTY_ITERATIONS and waited >= patience:
             raise RuntimeError(
                 f"{self._empty_iterations} iterations in a row brought no samples: all env runners died or took longer "
                 f"than sample_timeout_s={self.config.sample_timeout_s}; raise it, or lower "

@@ -107,14 +107,15 @@ def test_a_runner_that_dies_is_brought_back_and_training_goes_on() -> None:
         algo.train()
         actor = algo.env_runner_group._worker_manager.actors()[1]
         ray.kill(actor, no_restart=False)
-        results = [algo.train() for _ in range(3)]
-        assert results[-1]["agent_steps"] > 160
+        # On a busy machine its process takes longer to start than several empty iterations; giving up takes a minute.
+        while algo.train()["agent_steps"] <= 160:
+            pass
     finally:
         algo.stop()
 
 
 def test_iterations_without_samples_end_the_run() -> None:
-    algo = tiny_config().build_algo()
+    algo = tiny_config().fault_tolerance(env_runner_restore_timeout_s=0).build_algo()
     try:
         algo.training_step = lambda: None  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="3 iterations in a row brought no samples"):
