@@ -9,7 +9,12 @@ distance to the landmarks. Returns here are the mean over agents of an episode o
 How to run
 ----------
     rllib-shared train experiments/spread.py
-    rllib-shared compare experiments/spread.py --sharing team agent --seeds 5 --out studies/spread
+    rllib-shared compare experiments/spread.py --sharing team agent --seeds 5 --episodes 40 --points 6 --out studies/spread
+
+Results to expect
+-----------------
+Seen with 5 seeds after 60 000 env steps: -19.6 [-20.3, -18.6] with one policy and critic for all three agents, -19.5
+[-20.5, -18.5] with one each (IQM and 95 % interval); before training about -26. No difference can be told.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import sys
 from rllib_shared.algorithms.config import TeamPPOConfig
 from rllib_shared.cli import main as cli
 
-STOP = {"env_steps": 100_000}
+STOP = {"env_steps": 60_000}
 
 
 def config() -> TeamPPOConfig:
