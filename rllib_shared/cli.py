@@ -68,7 +68,7 @@ def train(
     import sys
     from contextlib import redirect_stdout
 
-    from rllib_shared.launching.errors import UsageError
+    from rllib_shared.launching.errors import UsageError, misuse_exits
     from rllib_shared.launching.tune_run import resume as resume_run
     from rllib_shared.launching.tune_run import train as train_run
 
@@ -82,7 +82,7 @@ def train(
     }
     try:
         # Only the run's folder belongs on stdout, whatever an experiment or an actor prints.
-        with redirect_stdout(sys.stderr):
+        with misuse_exits(), redirect_stdout(sys.stderr):
             if resume is None:
                 run, code = train_run(
                     file,
@@ -99,9 +99,6 @@ def train(
                 if given:
                     raise UsageError(f"--resume continues a run as it was launched; leave out {', '.join(given)}")
                 run, code = resume_run(file, resume, stop=stop or ())
-    except UsageError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("Stopped at once; what was saved before can be resumed with --resume.", err=True)
         raise typer.Exit(130) from None
@@ -152,33 +149,29 @@ def evaluate(
     from rllib_shared.evaluation.match import play
     from rllib_shared.evaluation.policies import load_policies
     from rllib_shared.evaluation.report import headline, match_table
-    from rllib_shared.launching.errors import UsageError, refusing
+    from rllib_shared.launching.errors import misuse_exits, refusing
     from rllib_shared.launching.overrides import parse_assignments
 
-    try:
-        errors = Console(stderr=True)
-        with refusing(), Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
-            env_config = _env_config(parse_assignments("--set", overrides or ()))
-            if json_file is not None:
-                json_file.parent.mkdir(parents=True, exist_ok=True)
-            policies = load_policies(checkpoint)
-            task = bar.add_task("playing", total=episodes)
-            result = play(
-                policies,
-                env_config,
-                opponent=opponent,
-                episodes=episodes,
-                deterministic=deterministic,
-                seed=seed,
-                num_envs=num_envs,
-                progress=lambda done: bar.update(task, completed=done),
-                video=video,
-            )
-            if json_file is not None:
-                json_file.write_text(json.dumps(result.to_dict(), indent=2))
-    except UsageError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+    errors = Console(stderr=True)
+    with misuse_exits(), refusing(), Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        env_config = _env_config(parse_assignments("--set", overrides or ()))
+        if json_file is not None:
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+        policies = load_policies(checkpoint)
+        task = bar.add_task("playing", total=episodes)
+        result = play(
+            policies,
+            env_config,
+            opponent=opponent,
+            episodes=episodes,
+            deterministic=deterministic,
+            seed=seed,
+            num_envs=num_envs,
+            progress=lambda done: bar.update(task, completed=done),
+            video=video,
+        )
+        if json_file is not None:
+            json_file.write_text(json.dumps(result.to_dict(), indent=2))
     console = Console()
     console.print(headline(result), soft_wrap=True, highlight=False)
     console.print(match_table(result))
@@ -205,14 +198,10 @@ def export(
     Example: `rllib-shared export runs/battle --agent red_17 --out red_17`
     """
     from rllib_shared.evaluation.export import DESCRIPTION, TORCHSCRIPT, export_policy, usage
-    from rllib_shared.launching.errors import UsageError, refusing
+    from rllib_shared.launching.errors import misuse_exits, refusing
 
-    try:
-        with refusing():
-            folder = export_policy(checkpoint, agent=agent, policy=policy, out=out)
-    except UsageError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
+    with misuse_exits(), refusing():
+        folder = export_policy(checkpoint, agent=agent, policy=policy, out=out)
     typer.echo(f"{folder}: an RLModule checkpoint, {TORCHSCRIPT} (TorchScript) and {DESCRIPTION} (what it takes)")
     typer.echo(usage(folder))
 

@@ -14,9 +14,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_shared.sharing import SAFE_NAME, SharingChoice, linked, match_patterns, preview, roles, unknown, weight_sets
-
-__all__ = ["ModuleSlots", "PolicyMapping", "Teams", "TeamsChoice", "preview", "unknown"]
+from rllib_shared.messages import preview
+from rllib_shared.sharing import SAFE_NAME, SharingChoice, linked, match_patterns, roles, weight_sets
 
 TeamsChoice = Mapping[str, Sequence[str]] | Callable[[str], str] | None
 ALL_TEAMS_MODULE_ID = "shared"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 import torch
+from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModule
 
 from rllib_shared.envs.team_env import TeamEnv
@@ -65,15 +66,15 @@ def footprints(config: TeamPPOConfig, env: TeamEnv) -> list[Footprint]:
         config: with `team_layout` set.
         env: one copy of its environment.
     """
-    full, acting = _built(config, env, inference_only=False), _built(config, env, inference_only=True)
+    full, acting = (parameters_of(_built(config, env, only)) for only in (False, True))
     return [
         Footprint(
             module_id,
             slots.num_slots,
             len(slots.weight_sets),
             len(slots.critic_weight_sets),
-            _parameters(full, module_id),
-            _parameters(acting, module_id),
+            full[module_id],
+            acting[module_id],
         )
         for module_id, slots in env.teams.modules.items()
     ]
@@ -90,8 +91,15 @@ def _built(config: TeamPPOConfig, env: TeamEnv, inference_only: bool) -> MultiRL
         return spec.build()
 
 
-def _parameters(module: MultiRLModule, module_id: str) -> int:
-    return sum(parameter.numel() for parameter in module[module_id].parameters())
+def parameters_of(module: MultiRLModule) -> dict[str, int]:
+    """Numbers that are learned, of each module."""
+    return {module_id: sum(p.numel() for p in part.parameters()) for module_id, part in module.items()}
+
+
+def learned_parameters(algorithm: Algorithm) -> int:
+    """Numbers that an algorithm learns, actors' and critics', of all modules together."""
+    counts = algorithm.learner_group.foreach_learner(lambda learner: sum(parameters_of(learner.module).values()))
+    return next(iter(counts)).get()
 
 
 def optimizer_seconds(config: TeamPPOConfig, networks: Sequence[Footprint]) -> float:

@@ -20,7 +20,6 @@ import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.metrics import (
     ALL_MODULES,
     ENV_RUNNER_RESULTS,
@@ -30,6 +29,7 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_TRAINED_LIFETIME,
 )
 
+from rllib_shared.algorithms.footprint import learned_parameters
 from rllib_shared.benchmark.load import LoadWatch, peak_memory_mib
 from rllib_shared.benchmark.stock import stock_agent_config, stock_central_config, stock_config
 from rllib_shared.benchmark.team import team_config
@@ -111,7 +111,7 @@ def measure(row: str, work: Work) -> dict[str, Any]:
         watch = LoadWatch()
         iterations = [_iterate(algorithm, work) for _ in range(work.iterations_of(row))]
         others = watch.others()
-        (parameters,) = [found.get() for found in algorithm.learner_group.foreach_learner(_parameters)]
+        parameters = learned_parameters(algorithm)
     finally:
         algorithm.stop()
     return {
@@ -129,11 +129,6 @@ def measure(row: str, work: Work) -> dict[str, Any]:
         "sync_s": median(iteration.sync_s for iteration in iterations),
         "other_load": others,
     }
-
-
-def _parameters(learner: Learner) -> int:
-    """Parameters of all modules, actors and critics."""
-    return sum(parameter.numel() for module in learner.module.values() for parameter in module.parameters())
 
 
 def _iterate(algorithm: Algorithm, work: Work) -> Iteration:

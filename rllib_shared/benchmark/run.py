@@ -26,7 +26,7 @@ from rllib_shared.benchmark.work import (
     Work,
 )
 from rllib_shared.launching.machine import keep_quiet
-from rllib_shared.sharing import unknown
+from rllib_shared.messages import unknown
 
 PARTS = ("sample", "learn", "total")
 _LAST_LINES = 20

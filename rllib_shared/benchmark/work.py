@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_shared.envs.registry import make_team_env
-from rllib_shared.sharing import SHARING, unknown
+from rllib_shared.messages import unknown
+from rllib_shared.sharing import SHARING
 
 TEAM, TEAM_STATE, AGENT = "team", "team_state", "agent"
 STOCK, STOCK_CENTRAL, STOCK_AGENT = "stock", "stock_central", "stock_agent"

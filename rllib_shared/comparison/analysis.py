@@ -174,7 +174,7 @@ def analyse(study: Study, rows: pd.DataFrame, failures: Sequence[Failure]) -> An
                 f"{FAILURES_FILE} has a trial of arm {failure.arm!r} with seed {failure.seed}, which {STUDY_FILE} does "
                 "not know: results of different studies are mixed; give every study a folder of its own"
             )
-    opponent = study.opponents[-1] if study.opponents else ""
+    opponent = study.played[-1]
     trials = {(str(arm), int(seed)): trial for (arm, seed), trial in rows.groupby(["arm", "seed"])}
     finished = {key for key, trial in trials.items() if {0, study.points} <= _points(study, trial)}
     if not finished:
@@ -201,7 +201,7 @@ def analyse(study: Study, rows: pd.DataFrame, failures: Sequence[Failure]) -> An
 
 def _points(study: Study, trial: pd.DataFrame) -> set[int]:
     """The evaluations that were made against every opponent."""
-    complete = trial.groupby("point").size() == max(1, len(study.opponents))
+    complete = trial.groupby("point").size() == len(study.played)
     return {int(point) for point in complete[complete].index}
 
 
@@ -229,7 +229,7 @@ def _arm_result(study: Study, arm: Arm, trials: list[pd.DataFrame]) -> ArmResult
 
 def _judged(study: Study, trial: pd.DataFrame) -> pd.DataFrame:
     """The rows of the main score."""
-    return trial[trial["opponent"] == (study.opponents[-1] if study.opponents else "")]
+    return trial[trial["opponent"] == study.played[-1]]
 
 
 def _run(study: Study, trial: pd.DataFrame) -> Run:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rllib_shared.algorithms.config import TeamPPOConfig
 from rllib_shared.comparison.schema import Arm
-from rllib_shared.sharing import preview
+from rllib_shared.messages import preview
 
 AXES = ("sharing", "critic_sharing", "critic_observation", "agent_id")
 

@@ -110,16 +110,14 @@ def compare(
     from contextlib import redirect_stdout
 
     from rllib_shared.comparison.study import compare as compare_arms
-    from rllib_shared.launching.errors import UsageError, refusing
-    from rllib_shared.launching.overrides import parse_assignments
+    from rllib_shared.launching.errors import misuse_exits, refusing
+    from rllib_shared.launching.overrides import given_overrides, parse_assignments
 
     try:
         # Only the study's folder belongs on stdout, whatever an experiment or an actor prints.
-        with redirect_stdout(sys.stderr):
+        with misuse_exits(), redirect_stdout(sys.stderr):
             with refusing():
-                changes = parse_assignments("--set", overrides or ())
-                if num_env_runners is not None:
-                    changes["num_env_runners"] = num_env_runners
+                changes = given_overrides(overrides or (), num_env_runners)
                 limits = parse_assignments("--stop", stop or ())
                 ways, critic_ways = _ways("--sharing", sharing), _ways("--critic-sharing", critic_sharing)
             result = compare_arms(
@@ -139,9 +137,6 @@ def compare(
                 resume=resume,
                 command=shlex.join(["rllib-shared", "compare", *ctx.meta[ARGUMENTS]]),
             )
-    except UsageError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         typer.echo("Stopped at once; --resume goes on with what was saved before.", err=True)
         raise typer.Exit(130) from None

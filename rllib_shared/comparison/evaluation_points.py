@@ -17,6 +17,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_AGENT_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED
 from ray.tune.result import SHOULD_CHECKPOINT, TIME_TOTAL_S, TRAINING_ITERATION
 
+from rllib_shared.algorithms.footprint import learned_parameters
 from rllib_shared.algorithms.ppo import AGENT_STEPS, ENV_STEPS
 from rllib_shared.benchmark.load import peak_memory_mib
 from rllib_shared.evaluation.match import play
@@ -54,7 +55,7 @@ class EvaluationPoints(RLlibCallback):
     def on_algorithm_init(self, *, algorithm: Algorithm, **kwargs: Any) -> None:
         """Keep the policies as they are before training; a checkpoint may be loaded only afterwards."""
         self._untrained = policies_of(algorithm, as_now=True)
-        self._parameters = sum(network.parameters for network in algorithm.config.footprints())
+        self._parameters = learned_parameters(algorithm)
 
     def on_train_result(self, *, algorithm: Algorithm, result: dict, **kwargs: Any) -> None:
         """Evaluate if this iteration reached a point, and have it saved."""

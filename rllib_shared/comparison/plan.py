@@ -26,8 +26,8 @@ from rllib_shared.launching.experiment import Experiment, load_experiment
 from rllib_shared.launching.machine import cores
 from rllib_shared.launching.overrides import apply_overrides, settable_keys
 from rllib_shared.launching.stopping import checked_limits
+from rllib_shared.messages import preview
 from rllib_shared.modules.opponents import SCRIPTED
-from rllib_shared.sharing import preview
 
 COUNTERS = (AGENT_STEPS, ENV_STEPS)
 SEEDS, EPISODES, POINTS = 5, 20, 10

@@ -83,6 +83,11 @@ class Study:
         """The arms' names, in order."""
         return [arm.label for arm in self.arms]
 
+    @property
+    def played(self) -> list[str]:
+        """What `Row.opponent` can be at an evaluation, the one of the main score last; one empty text without any."""
+        return self.opponents or [""]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -242,7 +247,7 @@ def read_results(directory: Path, study: Study) -> pd.DataFrame:
     _check_one_study(path, rows, study)
     ranked = rows.assign(
         arm=rows["arm"].map(study.labels.index),
-        opponent=rows["opponent"].map((study.opponents or [""]).index),
+        opponent=rows["opponent"].map(study.played.index),
     )
     rows = rows.loc[ranked.sort_values(["arm", "seed", "point", "opponent"]).index]
     return rows[COLUMNS].reset_index(drop=True)
@@ -253,7 +258,7 @@ def _check_one_study(path: Path, rows: pd.DataFrame, study: Study) -> None:
     known: dict[str, list[Any]] = {
         "arm": study.labels,
         "seed": study.seeds,
-        "opponent": study.opponents or [""],
+        "opponent": study.played,
         "point": list(range(study.points + 1)),
         "episodes": [study.episodes],
     }

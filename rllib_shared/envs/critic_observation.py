@@ -15,7 +15,8 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_shared.envs.team_env import ModuleStep
-from rllib_shared.teams import Teams, unknown
+from rllib_shared.messages import unknown
+from rllib_shared.teams import Teams
 
 CriticFunction = Callable[[Any, str], np.ndarray]
 CriticObservationChoice = str | CriticFunction | tuple[CriticFunction, gym.spaces.Box]

@@ -24,7 +24,7 @@ from rllib_shared.envs.team_env import (
     TeamEnv,
     TeamStep,
 )
-from rllib_shared.teams import preview
+from rllib_shared.messages import preview
 
 _OPTIONS = ("env", "env_config", "teams", "sharing", "critic_sharing", "critic_observation")
 

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv
 from pettingzoo import ParallelEnv
 
-from rllib_shared.teams import unknown
+from rllib_shared.messages import unknown
 
 _PLAYERS = ("player_0", "player_1")
 _CLIMBING = ((11.0, -30.0, 0.0), (-30.0, 7.0, 0.0), (0.0, 6.0, 5.0))

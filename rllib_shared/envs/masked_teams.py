@@ -10,7 +10,7 @@ import numpy as np
 
 from rllib_shared.envs.games import SmallGame, Step
 from rllib_shared.envs.team_env import ACTION_MASK, OBSERVATION
-from rllib_shared.teams import unknown
+from rllib_shared.messages import unknown
 
 ENDS = ("truncate", "terminate", "mixed")
 

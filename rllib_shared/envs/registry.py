@@ -21,8 +21,9 @@ from rllib_shared.envs.gridworld import GridWorldTeamEnv, is_gridworld
 from rllib_shared.envs.gridworld_game import GridWorldGame
 from rllib_shared.envs.parallel import ParallelTeamEnv
 from rllib_shared.envs.team_env import TeamEnv
+from rllib_shared.messages import unknown
 from rllib_shared.sharing import SharingChoice
-from rllib_shared.teams import TeamsChoice, unknown
+from rllib_shared.teams import TeamsChoice
 
 EnvSpecifier = str | Callable[..., Any]
 

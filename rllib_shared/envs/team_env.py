@@ -15,7 +15,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_shared.teams import ModuleSlots, Teams, preview
+from rllib_shared.messages import preview
+from rllib_shared.teams import ModuleSlots, Teams
 
 OBSERVATION = "observation"
 CRITIC_OBSERVATION = "critic_observation"

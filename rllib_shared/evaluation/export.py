@@ -18,11 +18,12 @@ from torch import nn
 
 from rllib_shared.envs.team_env import ACTION_MASK, OBSERVATION
 from rllib_shared.evaluation.policies import TeamPolicies, load_policies
+from rllib_shared.messages import unknown
 from rllib_shared.modules.centralized_critic import CentralizedCriticModule
 from rllib_shared.modules.distributions import LOG_STD_RANGE, MASKED_LOGIT
 from rllib_shared.modules.single_agent import single_agent_module
 from rllib_shared.sampling.acting import ActionScaling
-from rllib_shared.teams import ModuleSlots, unknown
+from rllib_shared.teams import ModuleSlots
 
 DESCRIPTION, TORCHSCRIPT = "policy.json", "policy.pt"
 UNSCALED = "x"

@@ -19,10 +19,10 @@ from rllib_shared.evaluation.lockstep import Lockstep, Seat
 from rllib_shared.evaluation.policies import TeamPolicies, load_policies
 from rllib_shared.evaluation.result import Game, MatchResult
 from rllib_shared.evaluation.video import VideoFile
+from rllib_shared.messages import preview
 from rllib_shared.modules.opponents import SCRIPTED, Player
 from rllib_shared.sampling.episode import TeamEpisode
 from rllib_shared.sampling.seeds import env_seeds
-from rllib_shared.teams import preview
 
 PlayerChoice = TeamPolicies | str | Path | Callable[[TeamEnv], Player]
 EnvChoice = TeamEnv | Callable[[], TeamEnv] | Mapping[str, Any] | None

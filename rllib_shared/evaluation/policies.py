@@ -22,10 +22,11 @@ from ray.util import log_once
 from rllib_shared.envs.registry import EnvSpecifier, make_team_env
 from rllib_shared.envs.team_env import TeamEnv, TeamStep
 from rllib_shared.evaluation.checkpoints import checkpoint_path
+from rllib_shared.messages import preview, unknown
 from rllib_shared.modules.opponents import ModuleView, act_in
 from rllib_shared.sampling.acting import DETERMINISTIC, EXPLORE, ActionScaling, make_actors
 from rllib_shared.sharing import SharingChoice
-from rllib_shared.teams import ModuleSlots, Teams, TeamsChoice, preview, unknown
+from rllib_shared.teams import ModuleSlots, Teams, TeamsChoice
 
 _CLASS_AND_ARGUMENTS = "class_and_ctor_args.pkl"
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
+import typer
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")})
 
@@ -30,6 +32,16 @@ def refusing() -> Iterator[None]:
         raise
     except Exception as error:
         raise UsageError(_explained(error)) from error
+
+
+@contextmanager
+def misuse_exits() -> Iterator[None]:
+    """End a command with the sentence of a `UsageError` on stderr and exit code 2."""
+    try:
+        yield
+    except UsageError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
 
 
 def _explained(error: Exception) -> str:

@@ -12,8 +12,8 @@ from ray._common.deprecation import DEPRECATED_VALUE
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
 from rllib_shared.envs.registry import env_config_keys
+from rllib_shared.messages import unknown
 from rllib_shared.modules.model_config import ModelConfig
-from rllib_shared.teams import unknown
 
 # Whole numbers by default that may also be fractions.
 _FRACTIONS = ("num_cpus_", "num_gpus_", "min_time_s_")
@@ -48,6 +48,12 @@ def parse_assignments(option: str, given: Iterable[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             assignments[key] = value
     return assignments
+
+
+def given_overrides(assignments: Iterable[str], num_env_runners: int | None) -> dict[str, Any]:
+    """What `--set` and `--num-env-runners` change in a config; raises ValueError as `parse_assignments` does."""
+    changes = parse_assignments("--set", assignments)
+    return changes if num_env_runners is None else {**changes, "num_env_runners": num_env_runners}
 
 
 def apply_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
 from rllib_shared.algorithms.ppo import AGENT_STEPS, ENV_STEPS
-from rllib_shared.teams import unknown
+from rllib_shared.messages import unknown
 
 ITERATIONS = "iterations"
 HOURS = "hours"

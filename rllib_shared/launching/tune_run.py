@@ -22,7 +22,7 @@ from rich.console import Console
 from rllib_shared.launching.errors import refusing
 from rllib_shared.launching.experiment import Experiment, load_experiment
 from rllib_shared.launching.machine import keep_quiet, share_cores, start_ray
-from rllib_shared.launching.overrides import apply_overrides, parse_assignments
+from rllib_shared.launching.overrides import apply_overrides, given_overrides, parse_assignments
 from rllib_shared.launching.progress import ProgressDisplay
 from rllib_shared.launching.stopping import StopRule, check_limit_keys, checked_limits
 from rllib_shared.launching.summary import print_footprints, print_summary
@@ -93,9 +93,7 @@ def train(
         UsageError: something given cannot work; nothing has been started.
     """
     with refusing():
-        changes = parse_assignments("--set", overrides)
-        if num_env_runners is not None:
-            changes["num_env_runners"] = num_env_runners
+        changes = given_overrides(overrides, num_env_runners)
         experiment = load_experiment(file)
         limits = checked_limits(parse_assignments("--stop", stop) or experiment.stop)
         record = LaunchRecord(str(experiment.path), changes, limits, seed, num_samples)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rllib_shared.teams import unknown
+from rllib_shared.messages import unknown
 
 ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "relu": torch.nn.ReLU,

@@ -16,8 +16,9 @@ from rllib_shared.envs.attack_mask import TWO_GROUP_ENVS, AttackMask
 from rllib_shared.envs.gridworld import is_gridworld
 from rllib_shared.envs.gridworld_game import GridWorldGame
 from rllib_shared.envs.team_env import NO_ACTION, TeamEnv
+from rllib_shared.messages import unknown
 from rllib_shared.sampling.acting import RANDOM, ActionScaling, ModuleActor, make_actors
-from rllib_shared.teams import Teams, unknown
+from rllib_shared.teams import Teams
 
 
 class ModuleView(NamedTuple):

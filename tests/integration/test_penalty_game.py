@@ -54,7 +54,7 @@ def reward_per_step(config: TeamPPOConfig, checkpoint: Path, start: Path | None 
 def test_only_players_who_can_differ_reach_the_optimum(
     ray_session: None, tmp_path: Path, teams: dict[str, Any], coordinated: bool
 ) -> None:
-    """At k = 25 from where k = 0 led to: from a uniform start every gradient leads to the safe 2 there."""
+    """At k = 25 from where k = 0 led to: without an entropy bonus a uniform start ends at the safe 2 there."""
     mild = reward_per_step(game(0, **teams), tmp_path / "mild")
     harsh = reward_per_step(game(25, **teams), tmp_path / "harsh", start=tmp_path / "mild")
     if coordinated:
