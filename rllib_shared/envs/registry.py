@@ -64,6 +64,12 @@ NAMED = {
     },
     **{name: (f"rllib_shared.envs.{file}", name) for file, names in _GAMES.items() for name in names},
 }
+# What to install where an environment's own package is missing.
+_INSTALL = {
+    "magent2.environments": "magent2",
+    "mpe2": "mpe2",
+    **{f"pettingzoo.{family}": f"'pettingzoo[{family}]'" for family in _PETTINGZOO},
+}
 # MAgent2's wall buffer holds 10 000 cells; more corrupt the heap (seen with tiger_deer at map_size=480).
 _MAX_TIGER_DEER_MAP = 440
 
@@ -166,8 +172,14 @@ def resolve_factory(env: EnvSpecifier) -> Callable[..., Any]:
         raise TypeError(f"env must be a name, 'package.module:factory' or a factory, got {env!r}")
     if env in NAMED:
         module, attribute = NAMED[env]
-        with _omp_threads_kept():
-            return getattr(importlib.import_module(module), attribute)
+        try:
+            with _omp_threads_kept():
+                return getattr(importlib.import_module(module), attribute)
+        except ImportError as error:
+            packages = _INSTALL.get(module.rpartition(".")[0])
+            if packages is None:
+                raise
+            raise ImportError(f"env {env!r} cannot be imported ({error}); pip install {packages}") from error
     if ":" in env:
         module, _, attribute = env.partition(":")
         try:

@@ -77,6 +77,22 @@ def test_exact_team_sizes_are_for_battle_only() -> None:
         make_env("battlefield_v5", agents_per_team=10)
 
 
+@pytest.mark.parametrize(
+    ("name", "missing", "install"),
+    [
+        ("simple_spread_v3", "mpe2", "pip install mpe2"),
+        ("multiwalker_v9", "Box2D", "pip install 'pettingzoo[sisl]'"),
+        ("battle_v4", "magent2", "pip install magent2"),
+    ],
+)
+def test_a_missing_package_is_named_with_how_to_install_it(name: str, missing: str, install: str) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None"
+    code = f"{hide}; from rllib_shared.envs.registry import make_env; make_env({name!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert name in last and missing in last and last.endswith(install)
+
+
 def test_a_factory_or_its_path_make_an_environment_too() -> None:
     assert make_team_env(coin_game, {"max_cycles": 3}).env.max_cycles == 3
     assert make_team_env("rllib_shared.envs.games:CoinGame", {"max_cycles": 4}).env.max_cycles == 4
