@@ -32,11 +32,11 @@ def show(result: Mapping[str, Any], console: Console) -> None:
         f"only living agents count{_sharing(work)}",
     )
     table.add_column("", no_wrap=True)
-    for column in ("sampling", "learning", "whole iteration", "peak MiB", "parameters"):
+    for column in ("sampling", "learning", "whole iteration", "peak MiB", "million weights"):
         table.add_column(column, justify="right")
     for row in rows:
         rates = [f"{result[row][part]:,.0f}" for part in PARTS]
-        memory, parameters = f"{result[row]['peak_mb']:,.0f}", f"{result[row]['parameters'] / 1e6:,.2f} M"
+        memory, parameters = f"{result[row]['peak_mb']:,.0f}", f"{result[row]['parameters'] / 1e6:,.2f}"
         table.add_row(row, *rates, memory, parameters, end_section=row == rows[-1])
     ratios = (
         (f"{TEAM} / {STOCK}", result["ratio"]),

@@ -93,7 +93,7 @@ def test_one_network_per_agent_has_as_many_parameters_here_as_in_stock(bench: tu
 
 def test_the_table_shows_rows_ratios_and_parameters(bench: tuple[str, dict[str, Any]]) -> None:
     output, _ = bench
-    for text in ("agent / stock_agent", "team / agent", "parameters", "0.06 M"):
+    for text in ("agent / stock_agent", "team / agent", "million", "weights", "0.06"):
         assert text in output
     assert "row agent: sharing=agent, critic_sharing=agent" in " ".join(output.split())
 
