@@ -8,6 +8,7 @@ distance to the landmarks. Returns here are the mean over agents of an episode o
 
 How to run
 ----------
+    pip install mpe2
     rllib-shared train experiments/spread.py
     rllib-shared compare experiments/spread.py --sharing team agent --seeds 5 --episodes 40 --points 6 \\
         --out studies/spread
