@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from ray.rllib.connectors.connector_v2 import ConnectorV2
-from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModule
 
 from rllib_shared.algorithms.advantages import advantages_and_targets, standardized
 from rllib_shared.algorithms.batch import ADVANTAGES, VALUE_TARGETS, ModuleBatch, pack
-from rllib_shared.envs.team_env import CRITIC_OBSERVATION, OBSERVATION
-from rllib_shared.modules.centralized_critic import CRITIC_ROW, SLOT
+from rllib_shared.algorithms.bootstrap import Cells, batch_after, without_next_row
+from rllib_shared.modules.centralized_critic import SLOT
 from rllib_shared.sampling.fragment import TeamFragment
 from rllib_shared.teams import ModuleSlots
 
@@ -63,20 +62,22 @@ class TeamAdvantages(ConnectorV2):
     def _module_batch(self, module: Any, slots: ModuleSlots, fragments: list[TeamFragment]) -> ModuleBatch:
         module_id = slots.module_id
         batch = pack(fragments, module_id, slots.teams, slots.team_index)
-        values = self._values(module, batch)
+        parts = [fragment.modules[module_id] for fragment in fragments]
+        cells = [without_next_row(part) for part in parts]
+        values = _split(self._values(module, batch), [int(part.alive.sum()) for part in parts])
+        after = _split(self._values_after(module, slots, fragments, cells), [len(step) for step, _ in cells])
         advantage, target = [], []
-        first = 0
-        for fragment in fragments:
-            part = fragment.modules[module_id]
-            count = int(part.alive.sum())
+        for part, cell, values_of_rows, values_of_cells in zip(parts, cells, values, after, strict=True):
             value = np.zeros(part.alive.shape, np.float32)
-            value[part.alive] = values[first : first + count]
-            first += count
+            value[part.alive] = values_of_rows
+            next_value = np.zeros_like(value)
+            next_value[:-1] = value[1:]
+            next_value[cell] = values_of_cells
             advantage_of_slot, target_of_slot = advantages_and_targets(
                 # What dead slots hold means nothing; zeros keep it out of the sums.
                 np.where(part.alive, part.reward, 0.0),
                 value,
-                self._next_values(module, slots, fragment, value),
+                next_value,
                 part.terminated,
                 part.truncated,
                 self._gamma[module_id],
@@ -108,49 +109,21 @@ class TeamAdvantages(ConnectorV2):
                 values.append(module.compute_values(batch.select(chunk, device)).cpu().numpy())
         return np.concatenate(values)
 
-    def _next_values(self, module: Any, slots: ModuleSlots, fragment: TeamFragment, value: np.ndarray) -> np.ndarray:
-        """Values float32 `[T, N]` of what each slot sees after each step: the next row's, or computed."""
-        part = fragment.modules[slots.module_id]
-        next_value = np.zeros_like(value)
-        next_value[:-1] = value[1:]
-        acts_after = np.concatenate([part.alive[1:], part.alive_after[None]])
-        goes_on = part.alive & ~part.terminated & (acts_after | part.truncated)
-        # The next row has a value unless it lies after the fragment, or starts another life of the slot.
-        missing = goes_on & ~acts_after
-        missing[:-1] |= goes_on[:-1] & part.truncated[:-1]
-        missing[-1] |= goes_on[-1]
-        step, slot = np.nonzero(missing)
-        if len(step):
-            next_value[step, slot] = self._bootstrap(module, slots, fragment, step, slot)
-        return next_value
-
-    def _bootstrap(
-        self, module: Any, slots: ModuleSlots, fragment: TeamFragment, step: np.ndarray, slot: np.ndarray
+    def _values_after(
+        self, module: Any, slots: ModuleSlots, fragments: Sequence[TeamFragment], cells: Sequence[Cells]
     ) -> np.ndarray:
-        """Values float32 `[R]` of the observations that follow `step` for `slot`."""
-        part = fragment.modules[slots.module_id]
+        """Values float32 of what follows the cells, those of one fragment after those of the other."""
         device = next(module.parameters()).device
-        last = step == len(part.alive) - 1
-        after = np.where(last, 0, step + 1)
-        observation = part.observation[after, slot]
-        observation[last] = part.last_observation[slot[last]]
-        obs = {OBSERVATION: torch.from_numpy(observation).to(device)}
-        batch: dict[str, Any] = {Columns.OBS: obs, SLOT: torch.from_numpy(slot).to(device)}
-        if fragment.critic_observation:
-            # Each step that is needed once, whatever the number of agents: [steps * teams, ...].
-            needed, position = np.unique(step, return_inverse=True)
-            rows = [
-                [
-                    fragment.last_critic_observation[team]
-                    if s == len(part.alive) - 1
-                    else fragment.critic_observation[team][s + 1]
-                    for team in slots.teams
-                ]
-                for s in needed
-            ]
-            critic = np.asarray(rows, np.float32)
-            obs[CRITIC_OBSERVATION] = torch.from_numpy(critic.reshape(-1, *critic.shape[2:])).to(device)
-            row = position * len(slots.teams) + slots.team_index[slot]
-            batch[CRITIC_ROW] = torch.from_numpy(row).to(device)
+        # Many fragments at a time: a pass reads all weights, however few rows it has.
+        pieces = max(1, -(-sum(len(step) for step, _ in cells) // _VALUE_CHUNK))
+        values = [np.zeros(0, np.float32)]
         with torch.inference_mode():
-            return module.compute_values(batch).cpu().numpy()
+            for chunk in np.array_split(np.arange(len(fragments)), min(pieces, len(fragments))):
+                batch = batch_after([fragments[i] for i in chunk], [cells[i] for i in chunk], slots, device)
+                if len(batch[SLOT]):
+                    values.append(module.compute_values(batch).cpu().numpy())
+        return np.concatenate(values)
+
+
+def _split(rows: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
+    return np.split(rows, np.cumsum(counts)[:-1])

@@ -23,6 +23,8 @@ _FLOAT = 4
 _LEARNED_COPIES = 4  # weights, gradients and Adam's two moments
 # Fused Adam reads four arrays and writes three; gradients are written once, measured once and clipped once.
 _MOVED_COPIES = 11
+# The gradients of weight sets stay in the cache (`StackedAdam`).
+_MOVED_COPIES_OF_SETS = 6
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,14 @@ class Footprint:
 
     @property
     def learner_bytes(self) -> int:
-        """Weights, gradients and Adam's moments."""
+        """Weights, gradients and Adam's moments; the most that it can be."""
         return _LEARNED_COPIES * _FLOAT * self.parameters
+
+    @property
+    def moved_bytes(self) -> int:
+        """What an optimizer step on a CPU reads and writes, about."""
+        one_set = self.actor_sets == self.critic_sets == 1
+        return (_MOVED_COPIES if one_set else _MOVED_COPIES_OF_SETS) * _FLOAT * self.parameters
 
     def __str__(self) -> str:
         """One line for people."""
@@ -111,8 +119,7 @@ def optimizer_seconds(config: TeamPPOConfig, networks: Sequence[Footprint]) -> f
     """
     steps = config.train_batch_size_per_learner
     minibatches = config.num_epochs * -(-steps // (config.minibatch_size or steps))
-    moved = _MOVED_COPIES * _FLOAT * sum(network.parameters for network in networks)
-    return minibatches * moved / _bytes_per_second()
+    return minibatches * sum(network.moved_bytes for network in networks) / _bytes_per_second()
 
 
 def _bytes_per_second() -> float:

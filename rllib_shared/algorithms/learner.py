@@ -20,6 +20,7 @@ from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from rllib_shared.algorithms.batch import MinibatchIterator
 from rllib_shared.algorithms.connector import TeamAdvantages
+from rllib_shared.algorithms.stacked_adam import StackedAdam
 from rllib_shared.algorithms.weight_sets import SetTraining
 from rllib_shared.modules.stacked import StackedLinear
 from rllib_shared.sampling.seeds import allow_unfilled_memory
@@ -38,7 +39,6 @@ class TeamPPOLearner(PPOTorchLearner):
     _timestep = 0
     _norms: list[torch.Tensor]
     _sets: dict[str, SetTraining]
-    _stacked: list[StackedLinear]
 
     def build(self) -> None:
         """Build, and put the team connector at the end of the pipeline."""
@@ -60,10 +60,6 @@ class TeamPPOLearner(PPOTorchLearner):
             sets = SetTraining.of(slots[module_id], module, config.kl_coeff, self._device)
             if sets is not None:
                 self._sets[module_id] = sets
-        # A GPU's allocator keeps memory by itself, and DDP has its own for gradients.
-        alone_on_cpu = self._device.type == "cpu" and self.config.num_learners < 2
-        parts = (part for module_id in self._sets for part in self.module[module_id].modules())
-        self._stacked = [part for part in parts if isinstance(part, StackedLinear)] if alone_on_cpu else []
 
     def _create_iterator_if_necessary(
         self,
@@ -124,8 +120,7 @@ class TeamPPOLearner(PPOTorchLearner):
         self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, torch.Tensor]
     ) -> dict[Any, torch.Tensor]:
         """Clip; gradients of weight sets each by their own norm."""
-        by_norm = config.grad_clip is not None and config.grad_clip_by != "value"
-        if module_id not in self._sets or not by_norm:
+        if module_id not in self._sets or not _clips_by_norm(config):
             return super().postprocess_gradients_for_module(
                 module_id=module_id, config=config, module_gradients_dict=module_gradients_dict
             )
@@ -146,7 +141,14 @@ class TeamPPOLearner(PPOTorchLearner):
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Adam in one fused kernel, which reads each parameter once where stock's reads it five times."""
         params = self.get_parameters(self.module[module_id])
-        optimizer = torch.optim.Adam(params, eps=1e-5, fused=True)
+        layers = [layer for layer in self.module[module_id].modules() if isinstance(layer, StackedLinear)]
+        # DDP averages whole gradients, a GPU's memory is fast, and only clipping by norm knows factors.
+        blocks = self._device.type == "cpu" and self.config.num_learners < 2 and _clips_by_norm(config)
+        optimizer: torch.optim.Optimizer = (
+            StackedAdam(params, layers, eps=1e-5)
+            if layers and blocks
+            else torch.optim.Adam(params, eps=1e-5, fused=True)
+        )
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=params, lr_or_lr_schedule=config.lr)
 
     def _get_clip_function(self) -> Any:
@@ -180,8 +182,6 @@ class TeamPPOLearner(PPOTorchLearner):
             logger.error("a gradient is NaN or inf: this minibatch is skipped (counted in %s)", NUM_SKIPPED_UPDATES)
             return
         super().apply_gradients(gradients_dict)
-        for layer in self._stacked:
-            layer.spare = layer.weight.grad
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Remember how far training is, for schedules after a restore."""
@@ -214,3 +214,7 @@ class TeamPPOLearner(PPOTorchLearner):
             self._timestep = state[TIMESTEP_STATE]
             for module_id in list(self.module.keys()):
                 self.entropy_coeff_schedulers_per_module[module_id].update(timestep=self._timestep)
+
+
+def _clips_by_norm(config: Any) -> bool:
+    return config.grad_clip is not None and config.grad_clip_by != "value"

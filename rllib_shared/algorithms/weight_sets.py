@@ -24,6 +24,7 @@ from torch import nn
 
 from rllib_shared.algorithms.batch import ADVANTAGES, VALUE_TARGETS
 from rllib_shared.modules.centralized_critic import SLOT
+from rllib_shared.modules.stacked import GradientFactors, StackedLinear
 from rllib_shared.teams import ModuleSlots
 
 
@@ -66,6 +67,7 @@ class SetTraining:
         kl_coeff: float `[G]`, KL coefficient of each set of the actor.
         kl: float `[G]`, KL divergence in the last minibatch in which a set had rows; NaN before.
         together: parameters whose gradients are clipped as one, per set: actor and critic of the same agents.
+        layers: those that may keep factors of their weight's gradient, by weight.
     """
 
     actor_index: torch.Tensor
@@ -75,6 +77,7 @@ class SetTraining:
     kl_coeff: torch.Tensor
     kl: torch.Tensor
     together: list[tuple[int, list[nn.Parameter]]] = field(repr=False)
+    layers: dict[nn.Parameter, StackedLinear] = field(repr=False)
 
     @classmethod
     def of(cls, slots: ModuleSlots, module: Any, kl_coeff: float, device: torch.device) -> SetTraining | None:
@@ -99,6 +102,7 @@ class SetTraining:
             kl_coeff=torch.full((actor_sets,), float(kl_coeff), device=device),
             kl=torch.full((actor_sets,), torch.nan, device=device),
             together=[(actor_sets, actor + critic)] if same else [(actor_sets, actor), (critic_sets, critic)],
+            layers={layer.weight: layer for layer in module.modules() if isinstance(layer, StackedLinear)},
         )
 
     def loss(
@@ -124,7 +128,7 @@ class SetTraining:
         advantage = batch[ADVANTAGES]
         surrogate = torch.min(advantage * ratio, advantage * ratio.clamp(1 - config.clip_param, 1 + config.clip_param))
         bonus = policy.entropy()
-        value = module.compute_values(batch)
+        value = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
         error = torch.square(value - batch[VALUE_TARGETS])
         clipped_error = error.clamp(0, config.vf_clip_param)
         actor_loss = of_actor(-surrogate - entropy * bonus)
@@ -165,26 +169,40 @@ class SetTraining:
         """
         norms, bad = [], 0
         for sets, parameters in self.together:
-            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            gradients = [gradient for parameter in parameters if (gradient := self._gradient(parameter)) is not None]
             for part in [gradients] if by == "global_norm" else [[gradient] for gradient in gradients]:
                 norm, unusable = _clip_sets(part, sets, limit)
                 norms.append(norm)
                 bad += unusable
         return torch.stack(norms).mean(), bad
 
+    def _gradient(self, parameter: nn.Parameter) -> torch.Tensor | GradientFactors | None:
+        layer = self.layers.get(parameter)
+        return parameter.grad if layer is None or layer.factors is None else layer.factors
 
-def _clip_sets(gradients: Sequence[torch.Tensor], sets: int, limit: float) -> tuple[torch.Tensor, int]:
+
+def _clip_sets(
+    gradients: Sequence[torch.Tensor | GradientFactors], sets: int, limit: float
+) -> tuple[torch.Tensor, int]:
     """Clip gradients `[G, ...]`, in place, by the norm of each set's; the mean norm, and how many were not finite."""
-    rows = [gradient.view(sets, -1) for gradient in gradients]
-    squares = torch.stack([torch.linalg.vector_norm(row, dim=1) for row in rows])
-    norm = torch.linalg.vector_norm(squares, dim=0)
+    norms = [
+        gradient.norms()
+        if isinstance(gradient, GradientFactors)
+        else torch.linalg.vector_norm(gradient.view(sets, -1), dim=1)
+        for gradient in gradients
+    ]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
     finite = norm.isfinite()
     bad = int((~finite).sum())
     too_long = norm > limit
     if bool(too_long.any()) or bad:
-        scale = torch.where(too_long, limit / norm, 1.0).unsqueeze(1)
-        for row in rows:
-            row.mul_(scale)
+        scale = torch.where(finite, torch.where(too_long, limit / norm, 1.0), 0.0)
+        for gradient in gradients:
+            if isinstance(gradient, GradientFactors):
+                gradient.scale(scale)
+                continue
+            rows = gradient.view(sets, -1)
+            rows.mul_(scale.unsqueeze(1))
             if bad:
-                row[~finite] = 0.0
+                rows[~finite] = 0.0
     return norm[finite].mean() if bad < sets else norm.new_zeros(()), bad

@@ -19,6 +19,7 @@ from rllib_shared.envs.team_env import ACTION_MASK, CRITIC_OBSERVATION, OBSERVAT
 from rllib_shared.modules.distributions import MASKED_LOGIT, distribution_for
 from rllib_shared.modules.model_config import ModelConfig
 from rllib_shared.modules.networks import Actor, Critic
+from rllib_shared.modules.stacked import RowsBySet
 
 ALIVE = "alive"
 CRITIC_ROW = "critic_row"
@@ -79,6 +80,7 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
         self.register_buffer("_team_index", torch.as_tensor(config.team_index, dtype=torch.int64), persistent=False)
         if not self.inference_only:
             self.critic = Critic(parts[OBSERVATION], parts.get(CRITIC_OBSERVATION), config)
+        self._same_sets = list(config.weight_index) == list(config.critic_weight_index)
 
     @property
     def needs_slot(self) -> bool:
@@ -103,17 +105,27 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
             )
         super().set_state(state)
 
-    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         rows = self.rows(batch)
-        inputs = self.actor(rows.observation, rows.slot)
+        return self._distribution(rows, self.actor.sets.sort(rows.observation, rows.slot))
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        rows = self.rows(batch)
+        by_set = self.actor.sets.sort(rows.observation, rows.slot)
+        outputs = self._distribution(rows, by_set)
+        # RLlib's losses hand this on to compute_values.
+        return outputs | {Columns.EMBEDDINGS: by_set} if self._same_sets and by_set is not None else outputs
+
+    def _distribution(self, rows: Rows, by_set: RowsBySet | None) -> dict[str, Any]:
+        inputs = self.actor(rows.observation, rows.slot, by_set)
         if rows.action_mask is not None:
             inputs = torch.where(rows.action_mask.bool(), inputs, MASKED_LOGIT)
         return {Columns.ACTION_DIST_INPUTS: _scatter(inputs, rows.alive)}
 
-    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
-        """Values `[B]`, `[B, N]` or `[R]`, by the batch's layout."""
+    def compute_values(self, batch: dict[str, Any], embeddings: RowsBySet | None = None) -> torch.Tensor:
+        """Values `[B]`, `[B, N]` or `[R]`, by the batch's layout; `embeddings` are those of `forward_train`, if any."""
         rows = self.rows(batch)
-        values = self.critic(rows.observation, rows.critic_observation, rows.critic_row, rows.slot)
+        values = self.critic(rows.observation, rows.critic_observation, rows.critic_row, rows.slot, embeddings)
         return _scatter(values, rows.alive)
 
     def rows(self, batch: Mapping[str, Any]) -> Rows:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from rllib_shared.modules.model_config import ACTIVATIONS, BINARY, ModelConfig
-from rllib_shared.modules.stacked import RowGroups, StackedConv2d, StackedLinear
+from rllib_shared.modules.stacked import RowGroups, RowsBySet, StackedConv2d, StackedLinear
 
 
 class Features(nn.Module):
@@ -120,18 +120,23 @@ class Actor(nn.Module):
         """Whether it asks who a row is."""
         return self.agent_id is not None or self.sets.number > 1
 
-    def forward(self, observation: torch.Tensor, slot: torch.Tensor | None = None) -> torch.Tensor:
-        """Distribution inputs; `slot` int64 `[R]` is read if `needs_slot`."""
-        if not self.needs_slot:
-            return self.mlp(self.features(observation))
-        slot = _known(slot)
-        groups = self.sets.groups(slot)
-        features = self.features(groups.spread(observation) if groups else observation)
+    def forward(
+        self, observation: torch.Tensor, slot: torch.Tensor | None = None, by_set: RowsBySet | None = None
+    ) -> torch.Tensor:
+        """Distribution inputs `[R, out]`.
+
+        Args:
+            observation: `[R, ...]`.
+            slot: int64 `[R]`, read if `needs_slot`.
+            by_set: `sets.sort(observation, slot)`, if it is there already.
+        """
+        by_set = by_set or self.sets.sort(observation, slot)
+        features = self.features(by_set.observation if by_set else observation)
         if self.agent_id is not None:
-            code = self.agent_id(groups.spread(slot) if groups else slot)
+            code = self.agent_id(by_set.slot if by_set else _known(slot))
             features = torch.cat([features, code], dim=-1)
         inputs = self.mlp(features)
-        return groups.collect(inputs) if groups else inputs
+        return by_set.groups.collect(inputs) if by_set else inputs
 
 
 class Critic(nn.Module):
@@ -166,17 +171,13 @@ class Critic(nn.Module):
             self.agent_id = nn.Sequential(code, linear(code.size, width, sets=number))
         self.rest = nn.Sequential(ACTIVATIONS[config.activation](), mlp([*hidden, 1], config.activation, 1.0, number))
 
-    @property
-    def needs_slot(self) -> bool:
-        """Whether it asks who a row is."""
-        return self.agent_id is not None or self.sets.number > 1
-
     def forward(
         self,
         observation: torch.Tensor,
         critic_observation: torch.Tensor | None,
         critic_row: torch.Tensor | None,
         slot: torch.Tensor | None,
+        by_set: RowsBySet | None = None,
     ) -> torch.Tensor:
         """Values `[R]`.
 
@@ -184,33 +185,30 @@ class Critic(nn.Module):
             observation: `[R, ...]`.
             critic_observation: `[S, ...]`, S = env steps x teams, or None.
             critic_row: int64 `[R]`, the critic observation of each row; None means row by row.
-            slot: int64 `[R]`, read if `needs_slot`.
+            slot: int64 `[R]`, read if there are agent ids or several weight sets.
+            by_set: `sets.sort(observation, slot)`, if it is there already.
         """
-        groups, slots = None, slot
-        if self.needs_slot:
-            slot = _known(slot)
-            groups = self.sets.groups(slot)
-            slots = groups.spread(slot) if groups else slot
         team = self.team(critic_observation) if self.team is not None else None
         if team is not None and self.own is None and self.agent_id is None:
             return self._pick(self.rest(team).squeeze(-1), critic_row, slot)
-        hidden = self.own(groups.spread(observation) if groups else observation) if self.own is not None else None
+        by_set = by_set or self.sets.sort(observation, slot)
+        hidden = self.own(by_set.observation if by_set else observation) if self.own is not None else None
         if team is not None:
             # Many rows read one env step; index_select's backward adds them up faster than that of team[critic_row].
             picked = self._pick(team, critic_row, slot)
-            picked = groups.spread(picked) if groups else picked
+            picked = by_set.groups.spread(picked) if by_set else picked
             hidden = picked if hidden is None else hidden + picked
         if self.agent_id is not None:
-            shift = self.agent_id(slots)
+            shift = self.agent_id(by_set.slot if by_set else _known(slot))
             hidden = shift if hidden is None else hidden + shift
         value = self.rest(hidden).squeeze(-1)
-        return groups.collect(value) if groups else value
+        return by_set.groups.collect(value) if by_set else value
 
     def _pick(self, team: torch.Tensor, critic_row: torch.Tensor | None, slot: torch.Tensor | None) -> torch.Tensor:
         """Each row its own of what was computed once per critic observation: `[(G,) S, ...]` to `[R, ...]`."""
         if self.sets.number == 1:
             return team if critic_row is None else team.index_select(0, critic_row)
-        assert slot is not None
+        slot = _known(slot)
         row = torch.arange(len(slot), device=slot.device) if critic_row is None else critic_row
         return team.flatten(0, 1).index_select(0, self.sets.of(slot) * team.shape[1] + row)
 
@@ -236,12 +234,20 @@ class _WeightSets(nn.Module):
         """The set of each row, int64 `[R]`, of slots int64 `[R]`."""
         return self._index.index_select(0, slot)
 
-    def groups(self, slot: torch.Tensor) -> RowGroups | None:
-        """Rows by set; None for one set."""
-        return None if self.number == 1 else RowGroups(self.of(slot), self.number)
+    def sort(self, observation: torch.Tensor, slot: torch.Tensor | None) -> RowsBySet | None:
+        """Rows `[R, ...]` by set; None for one set."""
+        if self.number == 1:
+            return None
+        slot = _known(slot)
+        return RowsBySet(observation, slot, RowGroups(self.of(slot), self.number))
 
 
 def _known(slot: torch.Tensor | None) -> torch.Tensor:
+    """The slots of the rows.
+
+    Raises:
+        ValueError: there are none.
+    """
     if slot is None:
         raise ValueError(
             "weights per agent or agent ids are on, but the batch has no 'slot' column [R]; "

@@ -7,6 +7,7 @@ matrix products, and come back in their old order. G networks cost one call per 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -47,6 +48,73 @@ class RowGroups:
         return grouped.flatten(0, 1).index_select(0, self._place)
 
 
+class RowsBySet:
+    """The rows of a batch by weight set: for an actor and a critic whose slots have the same sets made only once.
+
+    Args:
+        observation: `[R, ...]`.
+        slot: int64 `[R]`.
+        groups: of the rows.
+    """
+
+    def __init__(self, observation: torch.Tensor, slot: torch.Tensor, groups: RowGroups) -> None:
+        self._observation = observation
+        self._slot = slot
+        self.groups = groups
+
+    @cached_property
+    def observation(self) -> torch.Tensor:
+        """`[G, M, ...]`."""
+        return self.groups.spread(self._observation)
+
+    @cached_property
+    def slot(self) -> torch.Tensor:
+        """int64 `[G, M]`."""
+        return self.groups.spread(self._slot)
+
+
+class GradientFactors:
+    """The gradient of a `StackedLinear`'s weight as the two factors that it is the product of.
+
+    With few rows per set the factors are much smaller than the product, and its norm can be had without it. So the
+    product need not lie in memory as a whole at any time, which is what training many networks on a CPU waits for.
+
+    Args:
+        rows: what the layer read, `[G, M, in]`.
+        of_output: gradients of what it gave, `[G, M, out]`.
+    """
+
+    def __init__(self, rows: torch.Tensor, of_output: torch.Tensor) -> None:
+        self._rows = rows
+        self._of_output = of_output
+
+    def add(self, rows: torch.Tensor, of_output: torch.Tensor) -> None:
+        """Add the gradient of another use of the layer."""
+        self._rows = torch.cat([self._rows, rows], 1)
+        self._of_output = torch.cat([self._of_output, of_output], 1)
+
+    def norms(self) -> torch.Tensor:
+        """The norm of each set's gradient, `[G]`: `|X^T D|^2` is the sum of `(X X^T) * (D D^T)`."""
+        rows, of_output = self._rows, self._of_output
+        squares = torch.bmm(rows, rows.transpose(1, 2)) * torch.bmm(of_output, of_output.transpose(1, 2))
+        # Rounding may put the square of a norm of 0 below it.
+        return squares.sum((1, 2)).clamp(min=0).sqrt()
+
+    def scale(self, by: torch.Tensor) -> None:
+        """Multiply each set's gradient by a number, `[G]`; by 0 also what is NaN or inf."""
+        # Not in place: autograd may have given the same tensor to another layer.
+        zero = by == 0
+        if bool(zero.any()):
+            self._rows = torch.where(zero[:, None, None], 0.0, self._rows)
+            self._of_output = torch.where(zero[:, None, None], 0.0, self._of_output)
+        self._of_output = self._of_output * by[:, None, None]
+
+    def product(self, sets: slice, out: torch.Tensor) -> torch.Tensor:
+        """The gradient of these sets, `[sets, in, out]`, written into the beginning of `out`."""
+        rows = self._rows[sets]
+        return torch.bmm(rows.transpose(1, 2), self._of_output[sets], out=out[: len(rows)])
+
+
 class StackedLinear(nn.Module):
     """G linear layers, `[G, M, in] -> [G, M, out]`; or `[M, in]`, which all sets read, `-> [G, M, out]`.
 
@@ -59,11 +127,13 @@ class StackedLinear(nn.Module):
     Attributes:
         weight: `[G, in, out]`, so that its gradient comes out of a product as it is; `nn.Linear` has `[out, in]`.
         bias: `[G, out]`.
-        spare: memory like `weight` for its next gradient, or None. A learner on a CPU returns the last gradient here:
-            new memory for one costs as much time as its product.
+        keeps_factors: whether to keep the factors of the weight's gradient, if there are few rows, instead of making
+            it. An optimizer that can use them sets this (`algorithms/stacked_adam.py`).
+        factors: these factors, or None.
     """
 
-    spare: torch.Tensor | None = None
+    keeps_factors = False
+    factors: GradientFactors | None = None
 
     def __init__(self, n_in: int, n_out: int, sets: int, gain: float = math.sqrt(2)) -> None:
         super().__init__()
@@ -76,15 +146,18 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The layer of each set."""
+        sets, n_in, n_out = self.weight.shape
         if x.dim() == 2:
-            x = x.expand(len(self.weight), *x.shape)
-        if self.spare is not None and torch.is_grad_enabled():
-            return _ProductIntoSpare.apply(x, self.weight, self.bias, self)
+            x = x.expand(sets, *x.shape)
+        # Beyond that many rows the factors are larger than the product, and their norms take longer than it.
+        few = x.shape[1] * (n_in + n_out) <= n_in * n_out
+        if self.keeps_factors and few and torch.is_grad_enabled():
+            return _KeepFactors.apply(x, self.weight, self.bias, self)
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight)
 
 
-class _ProductIntoSpare(torch.autograd.Function):
-    """`StackedLinear.forward`, whose weight's gradient is written into the layer's spare memory."""
+class _KeepFactors(torch.autograd.Function):
+    """`StackedLinear.forward`, which gives the layer the factors of its weight's gradient."""
 
     @staticmethod
     def forward(
@@ -95,14 +168,14 @@ class _ProductIntoSpare(torch.autograd.Function):
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, None, torch.Tensor, None]:
         x, weight = ctx.saved_tensors
+        if ctx.layer.factors is None:
+            ctx.layer.factors = GradientFactors(x, gradient)
+        else:
+            ctx.layer.factors.add(x, gradient)
         of_x = torch.bmm(gradient, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        # Taken out, so that autograd keeps it as it is instead of copying it, and a second use gets memory of its own.
-        spare, ctx.layer.spare = ctx.layer.spare, None
-        transposed = x.transpose(1, 2)
-        of_weight = torch.bmm(transposed, gradient) if spare is None else torch.bmm(transposed, gradient, out=spare)
-        return of_x, of_weight, gradient.sum(1), None
+        return of_x, None, gradient.sum(1), None
 
 
 class StackedConv2d(nn.Module):

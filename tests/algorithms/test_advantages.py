@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rllib_shared.algorithms import connector
 from rllib_shared.algorithms.advantages import standardized
 from rllib_shared.algorithms.batch import ADVANTAGES, VALUE_TARGETS, ModuleBatch
 from rllib_shared.algorithms.connector import TeamAdvantages
@@ -44,8 +45,8 @@ def learn(
 ) -> dict[str, ModuleBatch]:
     """The train batch that the learner would make."""
     ids = teams.module_ids
-    connector = TeamAdvantages(teams.modules, dict.fromkeys(ids, gamma), dict.fromkeys(ids, lambda_))
-    return connector(rl_module=dict.fromkeys(ids, critic), batch={}, episodes=fragments)  # type: ignore[arg-type]
+    advantages = TeamAdvantages(teams.modules, dict.fromkeys(ids, gamma), dict.fromkeys(ids, lambda_))
+    return advantages(rl_module=dict.fromkeys(ids, critic), batch={}, episodes=fragments)  # type: ignore[arg-type]
 
 
 def test_a_time_limit_bootstraps_from_the_last_value() -> None:
@@ -131,6 +132,34 @@ def test_modules_of_several_teams_read_each_team_s_own_critic_observation() -> N
     part = module_fragment(np.ones((1, 3)), alive_after=[True] * 3)
     batch = learn(teams, [team_fragment({"shared": part}, critic)], ScriptedCritic(read=CRITIC_OBSERVATION), 1.0, 0.0)
     np.testing.assert_allclose(batch["shared"].columns[VALUE_TARGETS], [2, 4, 4])
+
+
+def test_each_fragment_bootstraps_from_its_own_last_observations() -> None:
+    teams = make_teams({"red": 1, "blue": 2}, sharing="all")
+    fragments = []
+    for first in (1.0, 10.0, 100.0):
+        critic = {
+            "red": np.array([[first], [2 * first]], np.float32),
+            "blue": np.array([[3 * first], [4 * first]], np.float32),
+        }
+        # Nobody goes on after the second.
+        part = module_fragment(np.ones((1, 3)), alive_after=[first != 10] * 3, terminated=[[first == 10] * 3])
+        fragments.append(team_fragment({"shared": part}, critic))
+    batch = learn(teams, fragments, ScriptedCritic(read=CRITIC_OBSERVATION), 1.0, 0.0)
+    np.testing.assert_allclose(batch["shared"].columns[VALUE_TARGETS], [2, 4, 4, 0, 0, 0, 200, 400, 400])
+
+
+def test_many_bootstraps_go_through_the_critic_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connector, "_VALUE_CHUNK", 2)
+    teams = make_teams({"red": 2})
+    fragments = []
+    for value in (1.0, 2.0, 3.0):
+        observation = np.full((2, 2, 2), value, np.float32)
+        fragments.append(
+            team_fragment({"red": module_fragment(np.ones((1, 2)), alive_after=[True, True], observation=observation)})
+        )
+    targets = learn(teams, fragments, ScriptedCritic(), lambda_=0.0)["red"].columns[VALUE_TARGETS]
+    np.testing.assert_allclose(targets, [1, 1, 2, 2, 3, 3])
 
 
 def test_nothing_flows_from_a_later_life_of_a_slot() -> None:

@@ -30,8 +30,9 @@ def carts(**teams: Any) -> TeamPPOConfig:
     config = TeamPPOConfig().environment("cartpole_team", env_config={"num_agents": 4, "max_cycles": 40})
     config.teams(**teams).env_runners(num_envs_per_env_runner=2).debugging(seed=3)
     config.training(train_batch_size_per_learner=80, minibatch_size=20, num_epochs=2, lr=3e-3)
-    config.training(use_kl_loss=True, kl_target=1e-4, grad_clip=0.1, entropy_coeff=0.01)
-    return config.rl_module(model_config={"hidden": [16, 8]})
+    config.training(use_kl_loss=True, kl_target=2e-3, grad_clip=0.1, entropy_coeff=0.01)
+    # Wide enough for the layer between to keep factors of its gradient, and the others not.
+    return config.rl_module(model_config={"hidden": [128, 128]})
 
 
 @contextmanager
@@ -117,6 +118,8 @@ def test_weight_sets_equal_separately_trained_modules(
             batches.append(algo.env_runner.sample())
             update(stacked, batches[-1])
             algo.env_runner_group.sync_weights(from_worker_or_learner_group=algo.learner_group, inference_only=True)
+        between, first = (stacked.module["cart"].unwrapped().actor.mlp[i].weight for i in (2, 0))
+        assert between.grad is None and first.grad is not None
         moments = stacked.get_optimizer("cart").state
         names = [name for name, _ in stacked.module["cart"].named_parameters()]
         adam = {
@@ -177,7 +180,8 @@ def test_an_agents_data_change_its_own_weights_only(ray_session: None) -> None:
             assert not np.array_equal(calm[2], results[1][key][2]), key
 
 
-def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None) -> None:
+@pytest.mark.parametrize("where", ["gradient", "factor of a gradient"])
+def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None, where: str) -> None:
     with running(carts(sharing="agent", critic_observation="own")) as (algo, learner):
         fragments = algo.env_runner.sample()
         start = weights(learner)["cart"]
@@ -187,7 +191,11 @@ def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None) -> None:
             spoilt[1, 0, 0] = torch.nan
             return spoilt
 
-        hook = learner.module["cart"].unwrapped().actor.mlp[0].weight.register_hook(spoil)
+        mlp = learner.module["cart"].unwrapped().actor.mlp
+        if where == "gradient":
+            hook = mlp[0].weight.register_hook(spoil)
+        else:
+            hook = mlp[2].register_full_backward_pre_hook(lambda _, outputs: (spoil(outputs[0]),))
         result = update(learner, fragments)
         hook.remove()
         after = weights(learner)["cart"]

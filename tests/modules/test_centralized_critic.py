@@ -72,6 +72,17 @@ def test_a_module_of_two_teams_reads_each_team_s_critic_observation() -> None:
     torch.testing.assert_close(module.compute_values(row)[0], values[1, 2])
 
 
+@pytest.mark.parametrize("critic", [[0, 1, 1], [0, 0, 1], [0, 1, 2], [0, 0, 0]], ids=str)
+def test_what_the_actor_sorted_by_weight_set_serves_a_critic_with_the_same_sets_only(critic: list[int]) -> None:
+    actor = [0, 1, 1]
+    module = make_module(box(4), agent_id=True, num_slots=3, weight_index=actor, critic_weight_index=critic)
+    batch = {Columns.OBS: {OBSERVATION: torch.rand(7, 4)}, SLOT: torch.tensor([0, 1, 2, 0, 2, 2, 1])}
+    embeddings = module.forward_train(batch).get(Columns.EMBEDDINGS)
+    assert (embeddings is not None) == (actor == critic)
+    torch.testing.assert_close(module.compute_values(batch, embeddings), module.compute_values(batch), rtol=0, atol=0)
+    assert Columns.EMBEDDINGS not in module.forward_inference(batch)
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_the_critic_reads_the_critic_observation_and_the_actor_does_not(own: bool) -> None:
     module = make_module(box(4), box(6), critic_own_observation=own)

@@ -11,7 +11,7 @@ import torch
 
 from rllib_shared.modules.model_config import ModelConfig
 from rllib_shared.modules.networks import Actor, AgentId, Critic
-from rllib_shared.modules.stacked import RowGroups, StackedConv2d, StackedLinear
+from rllib_shared.modules.stacked import GradientFactors, RowGroups, StackedConv2d, StackedLinear
 
 GRID = gym.spaces.Box(0, 1, (7, 6, 3), np.float32)
 FLAT = gym.spaces.Box(-1, 1, (5,), np.float32)
@@ -104,15 +104,50 @@ def test_who_a_row_is_must_be_said() -> None:
         actor(torch.zeros(3, 5))
 
 
-def test_a_gradient_is_written_into_the_spare_memory() -> None:
-    layer, x = StackedLinear(6, 5, 4), torch.randn(4, 3, 6)
-    layer(x).square().sum().backward()
-    first = layer.weight.grad
-    assert first is not None
-    expected, memory = first.clone(), first.data_ptr()
-    layer.spare = first
+def test_few_rows_leave_factors_that_are_the_gradient() -> None:
+    layer, x = StackedLinear(12, 10, 4), torch.randn(4, 3, 12)
+
+    def loss() -> torch.Tensor:
+        # Used twice: both uses count.
+        return layer(x).square().sum() + layer(x[0]).sin().sum()
+
+    loss().backward()
+    expected, bias = layer.weight.grad, layer.bias.grad
+    assert expected is not None and layer.factors is None
     layer.zero_grad()
-    del first
-    layer(x).square().sum().backward()
-    assert layer.weight.grad is not None and layer.weight.grad.data_ptr() == memory and layer.spare is None
-    torch.testing.assert_close(layer.weight.grad, expected, rtol=0, atol=0)
+    layer.keeps_factors = True
+    loss().backward()
+    assert layer.weight.grad is None
+    torch.testing.assert_close(layer.bias.grad, bias)
+    factors = layer.factors
+    assert factors is not None
+    torch.testing.assert_close(factors.product(slice(0, 4), torch.empty(4, 12, 10)), expected)
+    torch.testing.assert_close(factors.product(slice(2, 9), torch.empty(3, 12, 10)), expected[2:])
+    torch.testing.assert_close(factors.norms(), expected.flatten(1).norm(dim=1))
+
+
+def test_many_rows_leave_the_gradient_itself() -> None:
+    layer = StackedLinear(12, 10, 4)
+    layer.keeps_factors = True
+    layer(torch.randn(4, 6, 12)).sum().backward()
+    assert layer.factors is None and layer.weight.grad is not None
+
+
+def test_factors_are_scaled_by_set_and_0_removes_nan() -> None:
+    rows, of_output = torch.randn(3, 2, 5), torch.randn(3, 2, 4)
+    factors = GradientFactors(rows, of_output)
+    expected = rows.transpose(1, 2) @ of_output
+    rows[1, 0, 0] = torch.nan
+    of_output[1, 1, 2] = torch.inf
+    assert factors.norms().isfinite().tolist() == [True, False, True]
+    factors.scale(torch.tensor([2.0, 0.0, 1.0]))
+    product = factors.product(slice(0, 3), torch.empty(3, 5, 4))
+    torch.testing.assert_close(product[0], 2 * expected[0])
+    assert not product[1].any()
+    torch.testing.assert_close(product[2], expected[2])
+
+
+def test_the_norm_of_gradients_that_cancel_out_is_0() -> None:
+    row = torch.randn(1, 1, 50)
+    norms = GradientFactors(row.repeat(20, 2, 1), torch.randn(20, 1, 3).repeat(1, 2, 1) * torch.tensor([[1.0], [-1.0]]))
+    torch.testing.assert_close(norms.norms(), torch.zeros(20), atol=1e-2, rtol=0)
