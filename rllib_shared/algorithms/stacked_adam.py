@@ -12,10 +12,7 @@ from typing import Any
 import torch
 from torch.optim.adam import adam
 
-from rllib_shared.modules.stacked import GradientFactors, StackedLinear
-
-# Of gradients. Larger blocks leave the last cache; with smaller ones threads wait for each other more often.
-_BLOCK_BYTES = 16 * 2**20
+from rllib_shared.modules.stacked import BLOCK_BYTES, GradientFactors, StackedLinear
 
 
 class StackedAdam(torch.optim.Adam):
@@ -23,8 +20,7 @@ class StackedAdam(torch.optim.Adam):
 
     Args:
         params: see `torch.optim.Adam`.
-        layers: those whose weights are among `params`; from now on they keep `factors` instead of `weight.grad` when
-            there are few rows.
+        layers: those whose weights are among `params`; from now on they keep `factors` instead of `weight.grad`.
         lr: see `torch.optim.Adam`.
         eps: see `torch.optim.Adam`.
     """
@@ -36,8 +32,9 @@ class StackedAdam(torch.optim.Adam):
         self._layers = {layer.weight: layer for layer in layers}
         for layer in self._layers.values():
             layer.keeps_factors = True
-        # Kept, because the pages of new memory cost more than what is written into it.
-        self._buffer = torch.empty(max(self._at_once(weight) * weight[0].numel() for weight in self._layers))
+        # One for all layers, so that it stays in the cache.
+        largest = max(weight[0].numel() for weight in self._layers)
+        self._buffer = torch.empty(max(largest, BLOCK_BYTES // 4))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, kept factors too."""
@@ -48,16 +45,20 @@ class StackedAdam(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of Adam."""
-        loss = super().step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for weight, layer in self._layers.items():
+            if layer.factors is not None:
+                weight.grad = layer.factors.whole
+        super().step()
         for group in self.param_groups:
             for weight in group["params"]:
-                layer = self._layers.get(weight)
-                if layer is not None and layer.factors is not None:
-                    self._step(group, weight, layer.factors)
+                factors = self._layers[weight].factors if weight in self._layers else None
+                if factors is not None and factors.whole is None:
+                    self._step(group, weight, factors)
         return loss
-
-    def _at_once(self, weight: torch.Tensor) -> int:
-        return min(len(weight), max(1, _BLOCK_BYTES // weight[0].nbytes))
 
     def _step(self, group: dict[str, Any], weight: torch.Tensor, factors: GradientFactors) -> None:
         state = self.state[weight]
@@ -65,16 +66,13 @@ class StackedAdam(torch.optim.Adam):
             state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
             state["exp_avg"] = torch.zeros_like(weight)
             state["exp_avg_sq"] = torch.zeros_like(weight)
-        at_once = self._at_once(weight)
-        buffer = self._buffer[: at_once * weight[0].numel()].view(at_once, *weight.shape[1:])
         beta1, beta2 = group["betas"]
-        for begin in range(0, len(weight), at_once):
-            block = slice(begin, begin + at_once)
+        for sets, gradient in factors.blocks(self._buffer):
             adam(
-                [weight[block]],
-                [factors.product(block, buffer)],
-                [state["exp_avg"][block]],
-                [state["exp_avg_sq"][block]],
+                [weight[sets]],
+                [gradient],
+                [state["exp_avg"][sets]],
+                [state["exp_avg_sq"][sets]],
                 [],
                 # It counts the step itself.
                 [state["step"].clone()],

@@ -7,12 +7,18 @@ matrix products, and come back in their old order. G networks cost one call per 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+# Of gradients at a time. Larger blocks leave the last cache; with smaller ones threads wait for each other more often.
+BLOCK_BYTES = 16 * 2**20
+# How many times smaller than their product factors must be, for their norms to cost less than its way to memory.
+_MUCH_SMALLER = 4
 
 
 class RowGroups:
@@ -74,27 +80,45 @@ class RowsBySet:
 
 
 class GradientFactors:
-    """The gradient of a `StackedLinear`'s weight as the two factors that it is the product of.
+    """The gradient of a `StackedLinear`'s weight as the two factors that it is the product of, or as their product.
 
-    With few rows per set the factors are much smaller than the product, and its norm can be had without it. So the
-    product need not lie in memory as a whole at any time, which is what training many networks on a CPU waits for.
+    Training many networks on a CPU waits for memory. With few rows per set the factors are much smaller than the
+    product, and its norms can be had without it; so a product that no cache holds need not be in memory as a whole.
 
     Args:
         rows: what the layer read, `[G, M, in]`.
         of_output: gradients of what it gave, `[G, M, out]`.
+        layer: which.
+
+    Attributes:
+        whole: the product, if it was made; in the layer's spare memory.
     """
 
-    def __init__(self, rows: torch.Tensor, of_output: torch.Tensor) -> None:
-        self._rows = rows
-        self._of_output = of_output
+    def __init__(self, rows: torch.Tensor, of_output: torch.Tensor, layer: StackedLinear) -> None:
+        self._rows = rows.detach()
+        self._of_output = of_output.detach()
+        self._layer = layer
+        self.whole: torch.Tensor | None = None
 
     def add(self, rows: torch.Tensor, of_output: torch.Tensor) -> None:
         """Add the gradient of another use of the layer."""
-        self._rows = torch.cat([self._rows, rows], 1)
-        self._of_output = torch.cat([self._of_output, of_output], 1)
+        self._rows = torch.cat([self._rows, rows.detach()], 1)
+        self._of_output = torch.cat([self._of_output, of_output.detach()], 1)
 
     def norms(self) -> torch.Tensor:
-        """The norm of each set's gradient, `[G]`: `|X^T D|^2` is the sum of `(X X^T) * (D D^T)`."""
+        """The norm of each set's gradient, `[G]`."""
+        weight = self._layer.weight
+        _, n_in, n_out = weight.shape
+        few = _MUCH_SMALLER * self._rows.shape[1] * (n_in + n_out) <= n_in * n_out
+        if weight.nbytes > BLOCK_BYTES and few:
+            return self.norms_of_factors()
+        if self._layer.spare is None:
+            self._layer.spare = torch.empty_like(weight)
+        self.whole = torch.bmm(self._rows.transpose(1, 2), self._of_output, out=self._layer.spare)
+        return torch.linalg.vector_norm(self.whole.flatten(1), dim=1)
+
+    def norms_of_factors(self) -> torch.Tensor:
+        """The same without the product: `|X^T D|^2` is the sum of `(X X^T) * (D D^T)`."""
         rows, of_output = self._rows, self._of_output
         squares = torch.bmm(rows, rows.transpose(1, 2)) * torch.bmm(of_output, of_output.transpose(1, 2))
         # Rounding may put the square of a norm of 0 below it.
@@ -102,17 +126,32 @@ class GradientFactors:
 
     def scale(self, by: torch.Tensor) -> None:
         """Multiply each set's gradient by a number, `[G]`; by 0 also what is NaN or inf."""
-        # Not in place: autograd may have given the same tensor to another layer.
         zero = by == 0
-        if bool(zero.any()):
+        any_zero = bool(zero.any())
+        if self.whole is not None:
+            self.whole.mul_(by[:, None, None])
+            if any_zero:
+                self.whole[zero] = 0.0
+            return
+        # Not in place: autograd may have given the same tensor to another layer.
+        if any_zero:
             self._rows = torch.where(zero[:, None, None], 0.0, self._rows)
             self._of_output = torch.where(zero[:, None, None], 0.0, self._of_output)
         self._of_output = self._of_output * by[:, None, None]
 
-    def product(self, sets: slice, out: torch.Tensor) -> torch.Tensor:
-        """The gradient of these sets, `[sets, in, out]`, written into the beginning of `out`."""
-        rows = self._rows[sets]
-        return torch.bmm(rows.transpose(1, 2), self._of_output[sets], out=out[: len(rows)])
+    def blocks(self, buffer: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The gradient `[sets, in, out]` of some sets after the other.
+
+        Args:
+            buffer: float32 `[n]`, memory for at least one set's; each block is overwritten by the next.
+        """
+        sets, n_in, n_out = self._layer.weight.shape
+        at_once = min(sets, len(buffer) // (n_in * n_out))
+        memory = buffer[: at_once * n_in * n_out].view(at_once, n_in, n_out)
+        for begin in range(0, sets, at_once):
+            rows, of_output = self._rows[begin : begin + at_once], self._of_output[begin : begin + at_once]
+            block = torch.bmm(rows.transpose(1, 2), of_output, out=memory[: len(rows)])
+            yield slice(begin, begin + len(rows)), block
 
 
 class StackedLinear(nn.Module):
@@ -127,13 +166,15 @@ class StackedLinear(nn.Module):
     Attributes:
         weight: `[G, in, out]`, so that its gradient comes out of a product as it is; `nn.Linear` has `[out, in]`.
         bias: `[G, out]`.
-        keeps_factors: whether to keep the factors of the weight's gradient, if there are few rows, instead of making
-            it. An optimizer that can use them sets this (`algorithms/stacked_adam.py`).
+        keeps_factors: whether to keep the factors of the weight's gradient instead of making `weight.grad`. An
+            optimizer that can use them sets this (`algorithms/stacked_adam.py`).
         factors: these factors, or None.
+        spare: memory for the product of factors; pages of new memory cost as much time as a product.
     """
 
     keeps_factors = False
     factors: GradientFactors | None = None
+    spare: torch.Tensor | None = None
 
     def __init__(self, n_in: int, n_out: int, sets: int, gain: float = math.sqrt(2)) -> None:
         super().__init__()
@@ -146,12 +187,9 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The layer of each set."""
-        sets, n_in, n_out = self.weight.shape
         if x.dim() == 2:
-            x = x.expand(sets, *x.shape)
-        # Beyond that many rows the factors are larger than the product, and their norms take longer than it.
-        few = x.shape[1] * (n_in + n_out) <= n_in * n_out
-        if self.keeps_factors and few and torch.is_grad_enabled():
+            x = x.expand(len(self.weight), *x.shape)
+        if self.keeps_factors and torch.is_grad_enabled():
             return _KeepFactors.apply(x, self.weight, self.bias, self)
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight)
 
@@ -171,7 +209,7 @@ class _KeepFactors(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, None, torch.Tensor, None]:
         x, weight = ctx.saved_tensors
         if ctx.layer.factors is None:
-            ctx.layer.factors = GradientFactors(x, gradient)
+            ctx.layer.factors = GradientFactors(x, gradient, ctx.layer)
         else:
             ctx.layer.factors.add(x, gradient)
         of_x = torch.bmm(gradient, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None

@@ -14,10 +14,12 @@ import tree
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
+from rllib_shared.algorithms import stacked_adam
 from rllib_shared.algorithms.config import TeamPPOConfig
 from rllib_shared.algorithms.learner import NUM_SKIPPED_WEIGHT_SETS, TeamPPOLearner
 from rllib_shared.algorithms.ppo import TeamPPO
 from rllib_shared.evaluation.policies import load_policies
+from rllib_shared.modules import stacked as stacked_layers
 from rllib_shared.sampling.fragment import ModuleFragment, TeamFragment
 from rllib_shared.teams import ModuleSlots, Teams
 
@@ -31,8 +33,15 @@ def carts(**teams: Any) -> TeamPPOConfig:
     config.teams(**teams).env_runners(num_envs_per_env_runner=2).debugging(seed=3)
     config.training(train_batch_size_per_learner=80, minibatch_size=20, num_epochs=2, lr=3e-3)
     config.training(use_kl_loss=True, kl_target=2e-3, grad_clip=0.1, entropy_coeff=0.01)
-    # Wide enough for the layer between to keep factors of its gradient, and the others not.
-    return config.rl_module(model_config={"hidden": [128, 128]})
+    return config.rl_module(model_config={"hidden": [160, 160]})
+
+
+@pytest.fixture(params=["whole gradients", "gradients as factors"])
+def gradients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways of `GradientFactors`; as factors only the layer between, the others have too few weights."""
+    for module in (stacked_adam, stacked_layers) if request.param != "whole gradients" else ():
+        monkeypatch.setattr(module, "BLOCK_BYTES", 2 * 160 * 160 * 4)
+    return request.param
 
 
 @contextmanager
@@ -105,7 +114,7 @@ def set_of(state: dict[str, np.ndarray], g: int) -> dict[str, np.ndarray]:
     ("sharing", "teams"), [("agent", lambda agent: agent), (UNEQUAL, UNEQUAL)], ids=["per agent", "unequal groups"]
 )
 def test_weight_sets_equal_separately_trained_modules(
-    ray_session: None, sharing: Any, teams: Any, critic_observation: str
+    ray_session: None, gradients: str, sharing: Any, teams: Any, critic_observation: str
 ) -> None:
     """Three PPO updates on the same data: weights, Adam's moments and KL coefficients to 1e-5."""
     stacked_config = carts(sharing=sharing, critic_observation=critic_observation)
@@ -118,8 +127,8 @@ def test_weight_sets_equal_separately_trained_modules(
             batches.append(algo.env_runner.sample())
             update(stacked, batches[-1])
             algo.env_runner_group.sync_weights(from_worker_or_learner_group=algo.learner_group, inference_only=True)
-        between, first = (stacked.module["cart"].unwrapped().actor.mlp[i].weight for i in (2, 0))
-        assert between.grad is None and first.grad is not None
+        whole = stacked.module["cart"].unwrapped().actor.mlp[2].factors.whole
+        assert (whole is None) == (gradients == "gradients as factors" and sharing == "agent")
         moments = stacked.get_optimizer("cart").state
         names = [name for name, _ in stacked.module["cart"].named_parameters()]
         adam = {
@@ -161,7 +170,7 @@ def test_one_set_is_the_shared_module_bit_for_bit(ray_session: None) -> None:
     assert_equal(states[0], states[2])
 
 
-def test_an_agents_data_change_its_own_weights_only(ray_session: None) -> None:
+def test_an_agents_data_change_its_own_weights_only(ray_session: None, gradients: str) -> None:
     with running(carts(sharing="agent", critic_observation="own")) as (algo, learner):
         fragments = algo.env_runner.sample()
         start = learner.get_state()
@@ -180,8 +189,7 @@ def test_an_agents_data_change_its_own_weights_only(ray_session: None) -> None:
             assert not np.array_equal(calm[2], results[1][key][2]), key
 
 
-@pytest.mark.parametrize("where", ["gradient", "factor of a gradient"])
-def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None, where: str) -> None:
+def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None, gradients: str) -> None:
     with running(carts(sharing="agent", critic_observation="own")) as (algo, learner):
         fragments = algo.env_runner.sample()
         start = weights(learner)["cart"]
@@ -191,11 +199,8 @@ def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None, where: s
             spoilt[1, 0, 0] = torch.nan
             return spoilt
 
-        mlp = learner.module["cart"].unwrapped().actor.mlp
-        if where == "gradient":
-            hook = mlp[0].weight.register_hook(spoil)
-        else:
-            hook = mlp[2].register_full_backward_pre_hook(lambda _, outputs: (spoil(outputs[0]),))
+        layer = learner.module["cart"].unwrapped().actor.mlp[2]
+        hook = layer.register_full_backward_pre_hook(lambda _, outputs: (spoil(outputs[0]),))
         result = update(learner, fragments)
         hook.remove()
         after = weights(learner)["cart"]

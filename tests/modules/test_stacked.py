@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from rllib_shared.modules import stacked
 from rllib_shared.modules.model_config import ModelConfig
 from rllib_shared.modules.networks import Actor, AgentId, Critic
 from rllib_shared.modules.stacked import GradientFactors, RowGroups, StackedConv2d, StackedLinear
@@ -104,12 +105,14 @@ def test_who_a_row_is_must_be_said() -> None:
         actor(torch.zeros(3, 5))
 
 
-def test_few_rows_leave_factors_that_are_the_gradient() -> None:
-    layer, x = StackedLinear(12, 10, 4), torch.randn(4, 3, 12)
+@pytest.mark.parametrize("whole", [True, False])
+def test_kept_factors_are_the_gradient(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+    monkeypatch.setattr(stacked, "BLOCK_BYTES", 10**6 if whole else 1)
+    layer, x = StackedLinear(36, 30, 4), torch.randn(4, 3, 36)
 
     def loss() -> torch.Tensor:
         # Used twice: both uses count.
-        return layer(x).square().sum() + layer(x[0]).sin().sum()
+        return layer(x).square().sum() + layer(x[0, :1]).sin().sum()
 
     loss().backward()
     expected, bias = layer.weight.grad, layer.bias.grad
@@ -121,27 +124,45 @@ def test_few_rows_leave_factors_that_are_the_gradient() -> None:
     torch.testing.assert_close(layer.bias.grad, bias)
     factors = layer.factors
     assert factors is not None
-    torch.testing.assert_close(factors.product(slice(0, 4), torch.empty(4, 12, 10)), expected)
-    torch.testing.assert_close(factors.product(slice(2, 9), torch.empty(3, 12, 10)), expected[2:])
     torch.testing.assert_close(factors.norms(), expected.flatten(1).norm(dim=1))
+    torch.testing.assert_close(factors.norms_of_factors(), expected.flatten(1).norm(dim=1))
+    assert (factors.whole is not None) is whole
+    for sets_at_once in (1, 3, 9):
+        seen = 0
+        for sets, block in factors.blocks(torch.empty(sets_at_once * 36 * 30)):
+            torch.testing.assert_close(block, expected[sets])
+            seen += len(block)
+        assert seen == 4
+    if whole:
+        torch.testing.assert_close(factors.whole, expected)
 
 
-def test_many_rows_leave_the_gradient_itself() -> None:
-    layer = StackedLinear(12, 10, 4)
+def test_the_memory_of_a_whole_gradient_is_used_again() -> None:
+    layer, x = StackedLinear(6, 5, 4), torch.randn(4, 3, 6)
     layer.keeps_factors = True
-    layer(torch.randn(4, 6, 12)).sum().backward()
-    assert layer.factors is None and layer.weight.grad is not None
+    memory = set()
+    for _ in range(3):
+        layer.factors = None
+        layer(x).square().sum().backward()
+        assert layer.factors is not None
+        layer.factors.norms()
+        assert layer.factors.whole is not None
+        memory.add(layer.factors.whole.data_ptr())
+    assert len(memory) == 1
 
 
-def test_factors_are_scaled_by_set_and_0_removes_nan() -> None:
-    rows, of_output = torch.randn(3, 2, 5), torch.randn(3, 2, 4)
-    factors = GradientFactors(rows, of_output)
+@pytest.mark.parametrize("whole", [True, False])
+def test_gradients_are_scaled_by_set_and_0_removes_nan(whole: bool) -> None:
+    layer, rows, of_output = StackedLinear(5, 4, 3), torch.randn(3, 2, 5), torch.randn(3, 2, 4)
+    factors = GradientFactors(rows, of_output, layer)
     expected = rows.transpose(1, 2) @ of_output
     rows[1, 0, 0] = torch.nan
     of_output[1, 1, 2] = torch.inf
-    assert factors.norms().isfinite().tolist() == [True, False, True]
+    norms = factors.norms() if whole else factors.norms_of_factors()
+    assert norms.isfinite().tolist() == [True, False, True]
     factors.scale(torch.tensor([2.0, 0.0, 1.0]))
-    product = factors.product(slice(0, 3), torch.empty(3, 5, 4))
+    ((_, product),) = factors.blocks(torch.empty(60)) if not whole else ((None, factors.whole),)
+    assert product is not None
     torch.testing.assert_close(product[0], 2 * expected[0])
     assert not product[1].any()
     torch.testing.assert_close(product[2], expected[2])
@@ -149,5 +170,9 @@ def test_factors_are_scaled_by_set_and_0_removes_nan() -> None:
 
 def test_the_norm_of_gradients_that_cancel_out_is_0() -> None:
     row = torch.randn(1, 1, 50)
-    norms = GradientFactors(row.repeat(20, 2, 1), torch.randn(20, 1, 3).repeat(1, 2, 1) * torch.tensor([[1.0], [-1.0]]))
-    torch.testing.assert_close(norms.norms(), torch.zeros(20), atol=1e-2, rtol=0)
+    factors = GradientFactors(
+        row.repeat(20, 2, 1),
+        torch.randn(20, 1, 3).repeat(1, 2, 1) * torch.tensor([[1.0], [-1.0]]),
+        StackedLinear(50, 3, 20),
+    )
+    torch.testing.assert_close(factors.norms_of_factors(), torch.zeros(20), atol=1e-2, rtol=0)
