@@ -102,10 +102,9 @@ class TeamAdvantages(ConnectorV2):
         """Values float32 `[R]` of all living rows, some env steps at a time."""
         device = next(module.parameters()).device
         steps = len(batch.first_row) - 1
-        pieces = max(1, -(-int(batch.first_row[-1]) // _VALUE_CHUNK))
         values = []
         with torch.inference_mode():
-            for chunk in np.array_split(np.arange(steps), min(pieces, steps)):
+            for chunk in _pieces(steps, int(batch.first_row[-1])):
                 values.append(module.compute_values(batch.select(chunk, device)).cpu().numpy())
         return np.concatenate(values)
 
@@ -114,15 +113,19 @@ class TeamAdvantages(ConnectorV2):
     ) -> np.ndarray:
         """Values float32 of what follows the cells, those of one fragment after those of the other."""
         device = next(module.parameters()).device
-        # Many fragments at a time: a pass reads all weights, however few rows it has.
-        pieces = max(1, -(-sum(len(step) for step, _ in cells) // _VALUE_CHUNK))
         values = [np.zeros(0, np.float32)]
         with torch.inference_mode():
-            for chunk in np.array_split(np.arange(len(fragments)), min(pieces, len(fragments))):
+            # Many fragments at a time: a pass reads all weights, however few rows it has.
+            for chunk in _pieces(len(fragments), sum(len(step) for step, _ in cells)):
                 batch = batch_after([fragments[i] for i in chunk], [cells[i] for i in chunk], slots, device)
                 if len(batch[SLOT]):
                     values.append(module.compute_values(batch).cpu().numpy())
         return np.concatenate(values)
+
+
+def _pieces(parts: int, rows: int) -> list[np.ndarray]:
+    """The numbers of the parts, in pieces of about as many rows as a forward pass takes."""
+    return np.array_split(np.arange(parts), min(parts, max(1, -(-rows // _VALUE_CHUNK))))
 
 
 def _split(rows: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:

@@ -20,7 +20,8 @@ class StackedAdam(torch.optim.Adam):
 
     Args:
         params: see `torch.optim.Adam`.
-        layers: those whose weights are among `params`; from now on they keep `factors` instead of `weight.grad`.
+        layers: those whose weights are among `params`; from now on they may keep `factors` instead of
+            `weight.grad`.
         lr: see `torch.optim.Adam`.
         eps: see `torch.optim.Adam`.
     """
@@ -37,26 +38,19 @@ class StackedAdam(torch.optim.Adam):
         self._buffer = torch.empty(max(largest, BLOCK_BYTES // 4))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, kept factors too."""
+        """Forget the gradients, kept factors too; the memory of gradients goes back to their layers."""
+        for weight, layer in self._layers.items():
+            layer.factors, layer.spare = None, weight.grad if set_to_none else None
         super().zero_grad(set_to_none)
-        for layer in self._layers.values():
-            layer.factors = None
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of Adam."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for weight, layer in self._layers.items():
-            if layer.factors is not None:
-                weight.grad = layer.factors.whole
-        super().step()
+        loss = super().step(closure)
         for group in self.param_groups:
             for weight in group["params"]:
                 factors = self._layers[weight].factors if weight in self._layers else None
-                if factors is not None and factors.whole is None:
+                if factors is not None:
                     self._step(group, weight, factors)
         return loss
 

@@ -106,8 +106,7 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
         super().set_state(state)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        rows = self.rows(batch)
-        return self._distribution(rows, self.actor.sets.sort(rows.observation, rows.slot))
+        return self._distribution(self.rows(batch))
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         rows = self.rows(batch)
@@ -116,7 +115,7 @@ class CentralizedCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI)
         # RLlib's losses hand this on to compute_values.
         return outputs | {Columns.EMBEDDINGS: by_set} if self._same_sets and by_set is not None else outputs
 
-    def _distribution(self, rows: Rows, by_set: RowsBySet | None) -> dict[str, Any]:
+    def _distribution(self, rows: Rows, by_set: RowsBySet | None = None) -> dict[str, Any]:
         inputs = self.actor(rows.observation, rows.slot, by_set)
         if rows.action_mask is not None:
             inputs = torch.where(rows.action_mask.bool(), inputs, MASKED_LOGIT)

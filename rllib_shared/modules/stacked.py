@@ -80,7 +80,7 @@ class RowsBySet:
 
 
 class GradientFactors:
-    """The gradient of a `StackedLinear`'s weight as the two factors that it is the product of, or as their product.
+    """The gradient of a `StackedLinear`'s weight as the two factors that it is the product of.
 
     Training many networks on a CPU waits for memory. With few rows per set the factors are much smaller than the
     product, and its norms can be had without it; so a product that no cache holds need not be in memory as a whole.
@@ -88,17 +88,11 @@ class GradientFactors:
     Args:
         rows: what the layer read, `[G, M, in]`.
         of_output: gradients of what it gave, `[G, M, out]`.
-        layer: which.
-
-    Attributes:
-        whole: the product, if it was made; in the layer's spare memory.
     """
 
-    def __init__(self, rows: torch.Tensor, of_output: torch.Tensor, layer: StackedLinear) -> None:
+    def __init__(self, rows: torch.Tensor, of_output: torch.Tensor) -> None:
         self._rows = rows.detach()
         self._of_output = of_output.detach()
-        self._layer = layer
-        self.whole: torch.Tensor | None = None
 
     def add(self, rows: torch.Tensor, of_output: torch.Tensor) -> None:
         """Add the gradient of another use of the layer."""
@@ -106,19 +100,7 @@ class GradientFactors:
         self._of_output = torch.cat([self._of_output, of_output.detach()], 1)
 
     def norms(self) -> torch.Tensor:
-        """The norm of each set's gradient, `[G]`."""
-        weight = self._layer.weight
-        _, n_in, n_out = weight.shape
-        few = _MUCH_SMALLER * self._rows.shape[1] * (n_in + n_out) <= n_in * n_out
-        if weight.nbytes > BLOCK_BYTES and few:
-            return self.norms_of_factors()
-        if self._layer.spare is None:
-            self._layer.spare = torch.empty_like(weight)
-        self.whole = torch.bmm(self._rows.transpose(1, 2), self._of_output, out=self._layer.spare)
-        return torch.linalg.vector_norm(self.whole.flatten(1), dim=1)
-
-    def norms_of_factors(self) -> torch.Tensor:
-        """The same without the product: `|X^T D|^2` is the sum of `(X X^T) * (D D^T)`."""
+        """The norm of each set's gradient, `[G]`: `|X^T D|^2` is the sum of `(X X^T) * (D D^T)`."""
         rows, of_output = self._rows, self._of_output
         squares = torch.bmm(rows, rows.transpose(1, 2)) * torch.bmm(of_output, of_output.transpose(1, 2))
         # Rounding may put the square of a norm of 0 below it.
@@ -126,15 +108,9 @@ class GradientFactors:
 
     def scale(self, by: torch.Tensor) -> None:
         """Multiply each set's gradient by a number, `[G]`; by 0 also what is NaN or inf."""
-        zero = by == 0
-        any_zero = bool(zero.any())
-        if self.whole is not None:
-            self.whole.mul_(by[:, None, None])
-            if any_zero:
-                self.whole[zero] = 0.0
-            return
         # Not in place: autograd may have given the same tensor to another layer.
-        if any_zero:
+        zero = by == 0
+        if bool(zero.any()):
             self._rows = torch.where(zero[:, None, None], 0.0, self._rows)
             self._of_output = torch.where(zero[:, None, None], 0.0, self._of_output)
         self._of_output = self._of_output * by[:, None, None]
@@ -145,7 +121,7 @@ class GradientFactors:
         Args:
             buffer: float32 `[n]`, memory for at least one set's; each block is overwritten by the next.
         """
-        sets, n_in, n_out = self._layer.weight.shape
+        sets, n_in, n_out = len(self._rows), self._rows.shape[2], self._of_output.shape[2]
         at_once = min(sets, len(buffer) // (n_in * n_out))
         memory = buffer[: at_once * n_in * n_out].view(at_once, n_in, n_out)
         for begin in range(0, sets, at_once):
@@ -166,10 +142,12 @@ class StackedLinear(nn.Module):
     Attributes:
         weight: `[G, in, out]`, so that its gradient comes out of a product as it is; `nn.Linear` has `[out, in]`.
         bias: `[G, out]`.
-        keeps_factors: whether to keep the factors of the weight's gradient instead of making `weight.grad`. An
-            optimizer that can use them sets this (`algorithms/stacked_adam.py`).
+        keeps_factors: whether to keep the factors of a gradient that no cache holds, if they are much smaller, instead
+            of making `weight.grad`. An optimizer that can use them sets this (`algorithms/stacked_adam.py`). All uses
+            of the layer in one loss must then have as few rows, or none.
         factors: these factors, or None.
-        spare: memory for the product of factors; pages of new memory cost as much time as a product.
+        spare: memory like `weight` for its next gradient, or None. The optimizer returns the last gradient here: new
+            memory for one costs as much time as its product.
     """
 
     keeps_factors = False
@@ -190,12 +168,12 @@ class StackedLinear(nn.Module):
         if x.dim() == 2:
             x = x.expand(len(self.weight), *x.shape)
         if self.keeps_factors and torch.is_grad_enabled():
-            return _KeepFactors.apply(x, self.weight, self.bias, self)
+            return _StackedProduct.apply(x, self.weight, self.bias, self)
         return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight)
 
 
-class _KeepFactors(torch.autograd.Function):
-    """`StackedLinear.forward`, which gives the layer the factors of its weight's gradient."""
+class _StackedProduct(torch.autograd.Function):
+    """`StackedLinear.forward`; its weight's gradient becomes the layer's `factors`, or is made in its spare memory."""
 
     @staticmethod
     def forward(
@@ -206,14 +184,27 @@ class _KeepFactors(torch.autograd.Function):
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, None, torch.Tensor, None]:
+    def backward(
+        ctx: Any, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor, None]:
         x, weight = ctx.saved_tensors
-        if ctx.layer.factors is None:
-            ctx.layer.factors = GradientFactors(x, gradient, ctx.layer)
-        else:
-            ctx.layer.factors.add(x, gradient)
         of_x = torch.bmm(gradient, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        return of_x, None, gradient.sum(1), None
+        return of_x, _gradient(ctx.layer, x, gradient), gradient.sum(1), None
+
+
+def _gradient(layer: StackedLinear, x: torch.Tensor, of_output: torch.Tensor) -> torch.Tensor | None:
+    """The gradient of the layer's weight, or None if the layer has its factors now."""
+    _, n_in, n_out = layer.weight.shape
+    if layer.weight.nbytes > BLOCK_BYTES and _MUCH_SMALLER * x.shape[1] * (n_in + n_out) <= n_in * n_out:
+        if layer.factors is None:
+            layer.factors = GradientFactors(x, of_output)
+        else:
+            layer.factors.add(x, of_output)
+        return None
+    # Taken out, so that autograd keeps it as it is instead of copying it, and a second use gets memory of its own.
+    spare, layer.spare = layer.spare, None
+    transposed = x.transpose(1, 2)
+    return torch.bmm(transposed, of_output) if spare is None else torch.bmm(transposed, of_output, out=spare)
 
 
 class StackedConv2d(nn.Module):

@@ -38,7 +38,7 @@ def carts(**teams: Any) -> TeamPPOConfig:
 
 @pytest.fixture(params=["whole gradients", "gradients as factors"])
 def gradients(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of `GradientFactors`; as factors only the layer between, the others have too few weights."""
+    """Both ways of `StackedLinear`; as factors only the layer between, the others have too few weights."""
     for module in (stacked_adam, stacked_layers) if request.param != "whole gradients" else ():
         monkeypatch.setattr(module, "BLOCK_BYTES", 2 * 160 * 160 * 4)
     return request.param
@@ -127,8 +127,8 @@ def test_weight_sets_equal_separately_trained_modules(
             batches.append(algo.env_runner.sample())
             update(stacked, batches[-1])
             algo.env_runner_group.sync_weights(from_worker_or_learner_group=algo.learner_group, inference_only=True)
-        whole = stacked.module["cart"].unwrapped().actor.mlp[2].factors.whole
-        assert (whole is None) == (gradients == "gradients as factors" and sharing == "agent")
+        factors = stacked.module["cart"].unwrapped().actor.mlp[2].factors
+        assert (factors is not None) == (gradients == "gradients as factors" and sharing == "agent")
         moments = stacked.get_optimizer("cart").state
         names = [name for name, _ in stacked.module["cart"].named_parameters()]
         adam = {
@@ -199,8 +199,11 @@ def test_a_set_with_bad_gradients_stands_still_alone(ray_session: None, gradient
             spoilt[1, 0, 0] = torch.nan
             return spoilt
 
-        layer = learner.module["cart"].unwrapped().actor.mlp[2]
-        hook = layer.register_full_backward_pre_hook(lambda _, outputs: (spoil(outputs[0]),))
+        mlp = learner.module["cart"].unwrapped().actor.mlp
+        if gradients == "whole gradients":
+            hook = mlp[0].weight.register_hook(spoil)
+        else:
+            hook = mlp[2].register_full_backward_pre_hook(lambda _, outputs: (spoil(outputs[0]),))
         result = update(learner, fragments)
         hook.remove()
         after = weights(learner)["cart"]

@@ -105,9 +105,8 @@ def test_who_a_row_is_must_be_said() -> None:
         actor(torch.zeros(3, 5))
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_kept_factors_are_the_gradient(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
-    monkeypatch.setattr(stacked, "BLOCK_BYTES", 10**6 if whole else 1)
+def test_kept_factors_are_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "BLOCK_BYTES", 1)
     layer, x = StackedLinear(36, 30, 4), torch.randn(4, 3, 36)
 
     def loss() -> torch.Tensor:
@@ -125,44 +124,43 @@ def test_kept_factors_are_the_gradient(monkeypatch: pytest.MonkeyPatch, whole: b
     factors = layer.factors
     assert factors is not None
     torch.testing.assert_close(factors.norms(), expected.flatten(1).norm(dim=1))
-    torch.testing.assert_close(factors.norms_of_factors(), expected.flatten(1).norm(dim=1))
-    assert (factors.whole is not None) is whole
     for sets_at_once in (1, 3, 9):
         seen = 0
         for sets, block in factors.blocks(torch.empty(sets_at_once * 36 * 30)):
             torch.testing.assert_close(block, expected[sets])
             seen += len(block)
         assert seen == 4
-    if whole:
-        torch.testing.assert_close(factors.whole, expected)
 
 
-def test_the_memory_of_a_whole_gradient_is_used_again() -> None:
-    layer, x = StackedLinear(6, 5, 4), torch.randn(4, 3, 6)
+@pytest.mark.parametrize(("rows", "block_bytes"), [(3, 10**6), (9, 1)], ids=["small gradient", "many rows"])
+def test_other_gradients_are_made_in_the_spare_memory(
+    monkeypatch: pytest.MonkeyPatch, rows: int, block_bytes: int
+) -> None:
+    monkeypatch.setattr(stacked, "BLOCK_BYTES", block_bytes)
+    layer, x = StackedLinear(36, 30, 4), torch.randn(4, rows, 36)
+    layer(x).square().sum().backward()
+    first = layer.weight.grad
+    assert first is not None
+    expected, memory = first.clone(), first.data_ptr()
     layer.keeps_factors = True
-    memory = set()
-    for _ in range(3):
-        layer.factors = None
-        layer(x).square().sum().backward()
-        assert layer.factors is not None
-        layer.factors.norms()
-        assert layer.factors.whole is not None
-        memory.add(layer.factors.whole.data_ptr())
-    assert len(memory) == 1
+    layer.spare = first
+    layer.zero_grad()
+    del first
+    layer(x).square().sum().backward()
+    assert layer.factors is None and layer.spare is None
+    assert layer.weight.grad is not None and layer.weight.grad.data_ptr() == memory
+    torch.testing.assert_close(layer.weight.grad, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_gradients_are_scaled_by_set_and_0_removes_nan(whole: bool) -> None:
-    layer, rows, of_output = StackedLinear(5, 4, 3), torch.randn(3, 2, 5), torch.randn(3, 2, 4)
-    factors = GradientFactors(rows, of_output, layer)
+def test_factors_are_scaled_by_set_and_0_removes_nan() -> None:
+    rows, of_output = torch.randn(3, 2, 5), torch.randn(3, 2, 4)
+    factors = GradientFactors(rows, of_output)
     expected = rows.transpose(1, 2) @ of_output
     rows[1, 0, 0] = torch.nan
     of_output[1, 1, 2] = torch.inf
-    norms = factors.norms() if whole else factors.norms_of_factors()
-    assert norms.isfinite().tolist() == [True, False, True]
+    assert factors.norms().isfinite().tolist() == [True, False, True]
     factors.scale(torch.tensor([2.0, 0.0, 1.0]))
-    ((_, product),) = factors.blocks(torch.empty(60)) if not whole else ((None, factors.whole),)
-    assert product is not None
+    ((_, product),) = factors.blocks(torch.empty(60))
     torch.testing.assert_close(product[0], 2 * expected[0])
     assert not product[1].any()
     torch.testing.assert_close(product[2], expected[2])
@@ -171,8 +169,6 @@ def test_gradients_are_scaled_by_set_and_0_removes_nan(whole: bool) -> None:
 def test_the_norm_of_gradients_that_cancel_out_is_0() -> None:
     row = torch.randn(1, 1, 50)
     factors = GradientFactors(
-        row.repeat(20, 2, 1),
-        torch.randn(20, 1, 3).repeat(1, 2, 1) * torch.tensor([[1.0], [-1.0]]),
-        StackedLinear(50, 3, 20),
+        row.repeat(20, 2, 1), torch.randn(20, 1, 3).repeat(1, 2, 1) * torch.tensor([[1.0], [-1.0]])
     )
-    torch.testing.assert_close(factors.norms_of_factors(), torch.zeros(20), atol=1e-2, rtol=0)
+    torch.testing.assert_close(factors.norms(), torch.zeros(20), atol=1e-2, rtol=0)
